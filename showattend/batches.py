@@ -1,0 +1,104 @@
+"""Captions as batches of word ids, with little padding."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from showattend.datasets import Picture
+from showattend.vocabulary import END, PAD, Vocabulary, mirror_words
+
+#: Batches are cut from pools of this many, sorted by caption length: enough to leave about 13 % of
+#: padding on Flickr8k, and still a new mixture of images every epoch.
+_POOL = 16
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some pictures, by position, and their captions: longest first, along both axes."""
+
+    positions: list[int]
+    mirrored: list[bool]
+    words_BKT: torch.Tensor
+
+
+class CaptionBatches:
+    """The batches of an epoch: a pure function of seed and epoch, so that a resumed run repeats it.
+
+    Args:
+        captions_per_image: at most so many captions of an image in an epoch.
+        max_words: longer captions are cut.
+        flips: mirror half of the pictures, "left" and "right" swapped in their captions.
+    """
+
+    def __init__(
+        self,
+        pictures: Sequence[Picture],
+        vocabulary: Vocabulary,
+        *,
+        batch_images: int,
+        captions_per_image: int,
+        max_words: int,
+        flips: bool,
+        seed: int,
+    ) -> None:
+        self._batch_images = batch_images
+        self._captions = captions_per_image
+        self._seed = seed
+
+        def encode(caption: str) -> list[int]:
+            return [*vocabulary.encode(caption)[:max_words], END]
+
+        self._plain = [[encode(said) for said in picture.captions] for picture in pictures]
+        self._mirrored = [
+            [encode(mirror_words(said)) for said in picture.captions] if flips else []
+            for picture in pictures
+        ]
+
+    def __len__(self) -> int:
+        return -(-len(self._plain) // self._batch_images)
+
+    def captions(self) -> int:
+        """How many captions an epoch has."""
+        return sum(min(len(said), self._captions) for said in self._plain)
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """All batches of one epoch."""
+        random = np.random.default_rng([self._seed, number])
+        mirrored = [bool(self._mirrored[0]) and bool(random.random() < 0.5) for _ in self._plain]
+        chosen = [
+            self._choose((self._mirrored if mirrored[i] else self._plain)[i], random)
+            for i in range(len(self._plain))
+        ]
+        batches = list(self._cut([len(said[len(said) // 2]) for said in chosen], random))
+        for index in random.permutation(len(batches)):
+            positions = sorted(batches[index], key=lambda i: -len(chosen[i][0]))
+            yield Batch(
+                positions, [mirrored[i] for i in positions], _padded([chosen[i] for i in positions])
+            )
+
+    def _choose(self, said: list[list[int]], random: np.random.Generator) -> list[list[int]]:
+        """Some captions of an image, the longest first."""
+        if len(said) > self._captions:
+            said = [said[i] for i in random.choice(len(said), self._captions, replace=False)]
+        return sorted(said, key=len, reverse=True)
+
+    def _cut(self, median: list[int], random: np.random.Generator) -> Iterator[list[int]]:
+        """Pools of images in random order, each sorted by the median caption length, cut up."""
+        order = random.permutation(len(median)).tolist()
+        size = self._batch_images
+        for start in range(0, len(order), size * _POOL):
+            pool = sorted(order[start : start + size * _POOL], key=lambda i: median[i])
+            yield from (pool[i : i + size] for i in range(0, len(pool), size))
+
+
+def _padded(captions: list[list[list[int]]]) -> torch.Tensor:
+    """Word ids (B, K, T), PAD where there is no word or no caption."""
+    most = max(len(said) for said in captions)
+    longest = max(len(words) for said in captions for words in said)
+    words_BKT = torch.full((len(captions), most, longest), PAD)
+    for b, said in enumerate(captions):
+        for k, words in enumerate(said):
+            words_BKT[b, k, : len(words)] = torch.tensor(words)
+    return words_BKT

@@ -1,0 +1,60 @@
+"""The whole model: encoder and decoder, and its builder from settings."""
+
+import torch
+from torch import Tensor, nn
+
+from showattend.config import DecoderSettings, EncoderSettings
+from showattend.decoder import Decoder, Scene
+from showattend.encoder import Encoder, as_grid
+
+
+class Captioner(nn.Module):
+    """A photograph's pixels in, a scene to caption out.
+
+    ``height``, ``width`` and ``channels`` describe the encoder's grid: P = height * width.
+    """
+
+    def __init__(self, encoder: Encoder, decoder: Decoder, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+        self.height, self.width, self.channels = shape
+
+    def grid(self, pixels_B3SS: Tensor) -> Tensor:
+        """The encoder's grid (B, P, C), before any projection: what is cached on disk."""
+        return as_grid(self.encoder(pixels_B3SS))
+
+    def look(self, grid_BPC: Tensor) -> Scene:
+        """What the decoder sees of a grid; cached grids come as fp16."""
+        return self.decoder.look(grid_BPC.to(self.decoder.embed.weight.dtype))
+
+    @property
+    def device(self) -> torch.device:
+        return self.decoder.embed.weight.device
+
+
+def build_captioner(
+    encoder: EncoderSettings,
+    decoder: DecoderSettings,
+    *,
+    size: int,
+    words: int,
+    pretrained: bool | None = None,
+) -> Captioner:
+    """Build the model that settings describe.
+
+    Args:
+        size: side of the model's square in pixels.
+        words: V, the specials included.
+        pretrained: overrides the setting; False where a checkpoint brings the weights.
+    Raises:
+        EncoderError: the backbone cannot be built.
+    """
+    options = encoder.model_dump()
+    if pretrained is not None:
+        options["pretrained"] = pretrained
+    network = Encoder(**options)
+    shape = network.grid_shape(size)
+    return Captioner(
+        network, Decoder(channels=shape[2], words=words, **decoder.model_dump()), shape
+    )

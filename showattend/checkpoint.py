@@ -1,0 +1,221 @@
+"""A whole model in one folder: ``model.safetensors`` and ``config.json``.
+
+The folder is self-contained (encoder, decoder, vocabulary, pixel settings), is written whole or not
+at all, loads without a network, and nothing in it is ever unpickled.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import showattend
+from showattend.captioner import Captioner, build_captioner
+from showattend.config import (
+    ConfigError,
+    DecoderSettings,
+    EncoderSettings,
+    PixelSettings,
+    SearchSettings,
+    checked,
+)
+from showattend.vocabulary import SPECIALS, Vocabulary
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+FORMAT = 1
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is missing, torn or of another format: one clear line."""
+
+
+class _Config(BaseModel):
+    """What config.json holds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int
+    showattend: str
+    pixels: PixelSettings
+    encoder: EncoderSettings
+    decoder: DecoderSettings
+    search: SearchSettings
+    #: Where the model comes from and what it scored: free text for people, never read by code.
+    origin: dict[str, Any]
+    vocabulary: list[str]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model with everything that captioning a photograph needs."""
+
+    captioner: Captioner
+    vocabulary: Vocabulary
+    pixels: PixelSettings
+    encoder: EncoderSettings
+    decoder: DecoderSettings
+    search: SearchSettings
+    origin: dict[str, Any]
+
+
+def save_checkpoint(
+    folder: Path, checkpoint: Checkpoint, *, dtype: torch.dtype = torch.float32
+) -> None:
+    """Write a checkpoint; an older one of that name is replaced only once the new one is whole.
+
+    Args:
+        dtype: of the stored floating-point weights; fp16 halves the file.
+    """
+    with replaced_folder(folder) as new:
+        write_checkpoint(new, checkpoint, dtype=dtype)
+
+
+def write_checkpoint(
+    folder: Path, checkpoint: Checkpoint, *, dtype: torch.dtype = torch.float32
+) -> None:
+    """The two files, into a folder that exists."""
+    config = _Config(
+        format=FORMAT,
+        showattend=showattend.__version__,
+        pixels=checkpoint.pixels,
+        encoder=checkpoint.encoder,
+        decoder=checkpoint.decoder,
+        search=checkpoint.search,
+        origin=checkpoint.origin,
+        vocabulary=list(checkpoint.vocabulary.words[len(SPECIALS) :]),
+    )
+    save_file(_stored(checkpoint.captioner, dtype), folder / WEIGHTS)
+    (folder / CONFIG).write_text(config.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+
+def load_checkpoint(folder: Path, device: torch.device | str = "cpu") -> Checkpoint:
+    """Load a checkpoint as float32, in eval mode.
+
+    Raises:
+        CheckpointError: one line that names the file and what is wrong with it.
+    """
+    folder = Path(folder)
+    recover_folder(folder)
+    config = _read_config(folder / CONFIG)
+    try:
+        weights = load_file(folder / WEIGHTS, device="cpu")
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{folder / WEIGHTS}: cannot be read ({error})") from None
+    vocabulary = Vocabulary(config.vocabulary)
+    captioner = build_captioner(
+        config.encoder,
+        config.decoder,
+        size=config.pixels.size,
+        words=len(vocabulary),
+        pretrained=False,
+    )
+    _fill(captioner, weights, folder / WEIGHTS)
+    return Checkpoint(
+        captioner.to(device).eval(),
+        vocabulary,
+        config.pixels,
+        config.encoder,
+        config.decoder,
+        config.search,
+        config.origin,
+    )
+
+
+@contextmanager
+def replaced_folder(folder: Path) -> Iterator[Path]:
+    """Build a folder under a temporary name; on success it takes the place of ``folder``.
+
+    Every file is fsynced before the renames. A kill between the two renames leaves the older
+    folder under the name that :func:`recover_folder` restores.
+    """
+    recover_folder(folder)
+    new, old = _beside(folder, "new"), _beside(folder, "old")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    try:
+        yield new
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    for path in [*new.iterdir(), new]:
+        _fsync(path)
+    if folder.exists():
+        os.rename(folder, old)
+    os.rename(new, folder)
+    _fsync(folder.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def recover_folder(folder: Path) -> None:
+    """Undo what a kill in the middle of :func:`replaced_folder` left."""
+    old = _beside(folder, "old")
+    if old.exists() and not folder.exists():
+        os.rename(old, folder)
+
+
+def _beside(folder: Path, suffix: str) -> Path:
+    return folder.parent / f".{folder.name}.{suffix}"
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _stored(captioner: Captioner, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Each tensor once: tied embeddings are stored under their first name."""
+    stored: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, value in captioner.state_dict().items():
+        if value.data_ptr() in seen and value.numel():
+            continue
+        seen.add(value.data_ptr())
+        value = value.detach().to("cpu", dtype if value.is_floating_point() else None)
+        stored[name] = value.contiguous().clone()
+    return stored
+
+
+def _fill(captioner: Captioner, weights: Mapping[str, Tensor], path: Path) -> None:
+    expected = _stored(captioner, torch.float32)
+    wrong = [
+        name
+        for name in expected.keys() | weights.keys()
+        if name not in weights
+        or name not in expected
+        or weights[name].shape != expected[name].shape
+    ]
+    if wrong:
+        raise CheckpointError(
+            f"{path}: {len(wrong)} tensors do not fit its config.json, such as {min(wrong)}"
+        )
+    captioner.load_state_dict(dict(weights), strict=False)  # strict but for tied names: see above
+
+
+def _read_config(path: Path) -> _Config:
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise CheckpointError(
+            f"{path}: not found; a checkpoint is a folder with {WEIGHTS} and {CONFIG}"
+        ) from None
+    except ValueError:
+        raise CheckpointError(f"{path}: is not JSON; the checkpoint is damaged") from None
+    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
+        raise CheckpointError(f"{path}: is not a showattend checkpoint of format {FORMAT}")
+    try:
+        return checked(_Config, tree, str(path))
+    except ConfigError as error:
+        raise CheckpointError(str(error)) from None

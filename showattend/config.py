@@ -1,0 +1,238 @@
+"""Typed settings of a run: YAML plus ``section.key=value`` overrides, checked before anything starts.
+
+A settings file is complete in itself: no inheritance, no defaults hidden in code paths. Every key has a
+type and a range; an unknown key is refused with the nearest valid name.
+"""
+
+import difflib
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+Resize = Literal["squash", "crop", "pad"]
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+Count = Annotated[int, Field(ge=1)]
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class ConfigError(ValueError):
+    """A setting is unknown, missing, of the wrong type or out of range: one clear line."""
+
+
+class _Section(BaseModel):
+    """Frozen, keyword-only, and closed: a key that is not declared is an error, never ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class DataSettings(_Section):
+    """Which photographs and captions."""
+
+    kind: Literal["shapes", "flickr8k", "flickr30k", "coco", "karpathy", "folder"]
+    #: Folder of the data set (for ``folder``: of the photographs). ``shapes`` needs none.
+    root: Path | None = None
+    #: Captions file, where the layout leaves it open: Karpathy's JSON, or the CSV/JSONL of ``folder``.
+    captions: Path | None = None
+    #: Words seen less often than this in the *training* captions become the unknown word.
+    min_count: Count = 5
+    #: Karpathy's COCO split keeps 30,504 validation images apart as ``restval``; every published
+    #: result trains on them too (113,287 images in place of 82,783).
+    restval: bool = True
+    #: What to do with a photograph that cannot be opened.
+    corrupt: Literal["fatal", "skip"] = "fatal"
+    #: ``shapes`` only: how many pictures are drawn, and from which seed.
+    train_images: Count = 4000
+    val_images: Count = 500
+    shapes_seed: int = 0
+
+    @model_validator(mode="after")
+    def _layout(self) -> "DataSettings":
+        if self.kind != "shapes" and self.root is None:
+            raise ValueError(f"data.root is missing: say where the {self.kind} photographs lie")
+        if self.kind in ("karpathy", "folder") and self.captions is None:
+            raise ValueError(f"data.captions is missing: {self.kind} needs its captions file")
+        return self
+
+
+class PixelSettings(_Section):
+    """How a photograph becomes the square of numbers that the encoder sees."""
+
+    size: Annotated[int, Field(ge=32, le=2048)] = 224
+    resize: Resize = "squash"
+    #: Of pixel values 0..1, per channel; null is what the encoder's ImageNet weights expect.
+    mean: tuple[float, float, float] | None = None
+    std: tuple[float, float, float] | None = None
+
+
+class EncoderSettings(_Section):
+    """The CNN that turns the square into a grid of feature vectors."""
+
+    #: A timm name (``resnet50``), or ``torchvision:NAME``.
+    name: str = "tf_efficientnet_lite0"
+    #: Which stage's feature map is the grid; -1 is the network's last one.
+    stage: int = -1
+    #: Start from ImageNet weights (for tf_efficientnet_lite0 they come with the installation).
+    pretrained: bool = True
+    #: How many of the last stages are trained with the decoder; 0 freezes the whole CNN.
+    trainable_stages: Annotated[int, Field(ge=0)] = 0
+
+
+class DecoderSettings(_Section):
+    """The LSTM that writes the words (Xu et al. 2015, section 3.1.2)."""
+
+    #: E, D and A of the shape legend.
+    embedding: Count = 256
+    hidden: Count = 512
+    attention: Count = 256
+    #: Width of the grid projection relu(W_g LayerNorm(a_i)); null is the paper: the CNN's own vectors.
+    projection: Count | None = 512
+    dropout: Probability = 0.5
+    #: The output layer uses the word embeddings' own matrix.
+    tie_embeddings: bool = True
+
+
+class LossSettings(_Section):
+    """What is minimised."""
+
+    label_smoothing: Probability = 0.0
+    #: lambda of the doubly stochastic penalty (Xu et al. 2015, eq. 14).
+    doubly_stochastic: Annotated[float, Field(ge=0.0)] = 0.0
+    #: What each cell's weights should sum to over a caption: 1 as in the paper, or T/P, which is
+    #: all the weight there is when a caption has fewer words (T) than the grid has cells (P).
+    doubly_stochastic_target: Literal["one", "words_over_cells"] = "words_over_cells"
+
+
+class TrainSettings(_Section):
+    """The loop."""
+
+    epochs: Count
+    #: Images in a batch; each comes with its captions.
+    batch_images: Count = 64
+    #: At most this many of an image's captions in an epoch, drawn anew each time.
+    captions_per_image: Count = 5
+    learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3
+    #: The learning rate of the encoder's trainable stages.
+    encoder_learning_rate: Annotated[float, Field(gt=0.0)] = 1e-5
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.01
+    #: Fraction of all steps over which the learning rate climbs from 0; then it falls as a cosine.
+    warmup: Probability = 0.05
+    clip_norm: Annotated[float, Field(gt=0.0)] = 1.0
+    #: Chance that a word is replaced by the model's own last word (Bengio et al. 2015), reached
+    #: linearly over the training.
+    scheduled_sampling: Probability = 0.0
+    #: Show each picture mirrored half the time, with "left" and "right" swapped in its captions.
+    flips: bool = False
+    #: Longer captions are cut for training (never for scoring).
+    max_words: Count = 24
+    #: Stop after this many epochs without a better score on the validation split.
+    patience: Count = 5
+    #: The free-running validation score that chooses the best checkpoint.
+    select_on: Literal["CIDEr-D", "BLEU-4"] = "CIDEr-D"
+    #: Score only this many validation images each epoch (the first ones); null is all of them.
+    val_images: Count | None = None
+    #: bfloat16 autocast of the decoder; worth it only where the processor multiplies bfloat16.
+    bf16: bool = False
+    seed: int = 1
+
+
+class SearchSettings(_Section):
+    """How words are chosen when captioning."""
+
+    beam_size: Annotated[int, Field(ge=1, le=64)] = 5
+    max_words: Count = 24
+    #: Captions are ranked by log p / length^length_penalty; 0 is the plain log-probability.
+    length_penalty: Annotated[float, Field(ge=0.0, le=4.0)] = 0.7
+
+
+class Settings(_Section):
+    """Everything a run depends on."""
+
+    data: DataSettings
+    pixels: PixelSettings = PixelSettings()
+    encoder: EncoderSettings = EncoderSettings()
+    decoder: DecoderSettings = DecoderSettings()
+    loss: LossSettings = LossSettings()
+    train: TrainSettings
+    search: SearchSettings = SearchSettings()
+
+
+def read_settings(path: Path, overrides: list[str] | None = None) -> Settings:
+    """Read a YAML file and lay ``section.key=value`` overrides over it.
+
+    Raises:
+        ConfigError: one line naming the file, the key and what was expected.
+    """
+    try:
+        tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); give a YAML file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{path}: is not YAML ({reason})") from None
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path}: expected sections such as `data:` and `train:`, found none")
+    for override in overrides or []:
+        _lay_over(tree, override)
+    return check_settings(tree, str(path))
+
+
+def check_settings(tree: dict[str, Any], origin: str) -> Settings:
+    """Turn a plain tree into :class:`Settings`; ``origin`` names it in the error line."""
+    return checked(Settings, tree, origin)
+
+
+def checked(model: type[Model], tree: Any, origin: str) -> Model:
+    """Validate a tree against a settings class, every error as one :class:`ConfigError` line."""
+    try:
+        return model.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(f"{origin}: {_one_line(model, error)}") from None
+
+
+def _lay_over(tree: dict[str, Any], override: str) -> None:
+    """Set one ``a.b=value`` in the tree; the value is read as YAML."""
+    dotted, equals, text = override.partition("=")
+    keys = dotted.strip().split(".")
+    if not equals or not all(keys):
+        raise ConfigError(f"{override!r}: expected SECTION.KEY=VALUE, such as train.epochs=3")
+    node = tree
+    for key in keys[:-1]:
+        child = node.setdefault(key, {})
+        if not isinstance(child, dict):
+            raise ConfigError(f"{override!r}: {key} is not a section")
+        node = child
+    try:
+        node[keys[-1]] = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"{override!r}: the value is not YAML") from None
+
+
+def _one_line(root: type[BaseModel], error: ValidationError) -> str:
+    """The first error of a validation as "key: what was expected" with the nearest valid name."""
+    first = error.errors(include_url=False)[0]
+    path = [str(part) for part in first["loc"]]
+    name = ".".join(path)
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if first["type"] == "extra_forbidden":
+        valid = _keys_beside(root, path)
+        near = difflib.get_close_matches(path[-1], valid, n=1, cutoff=0.4)
+        hint = f"did you mean `{near[0]}`?" if near else f"valid keys: {', '.join(valid)}"
+        return f"unknown key `{name}`; {hint}{more}"
+    if first["type"] == "missing":
+        return f"`{name}` is missing{more}"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error":
+        return message + more
+    return f"`{name}` is {first['input']!r}: {message[0].lower()}{message[1:]}{more}"
+
+
+def _keys_beside(root: type[BaseModel], path: list[str]) -> list[str]:
+    model = root
+    for part in path[:-1]:
+        inner = model.model_fields[part].annotation
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        model = inner
+    return sorted(model.model_fields)

@@ -1,0 +1,254 @@
+"""Photographs with what people said of them, in the layouts that the data sets are published in."""
+
+import contextlib
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import PIL.Image
+from pycocotools.coco import COCO
+
+from showattend.config import DataSettings
+from showattend.images import ImageError, open_photograph
+from showattend.shapes import Scene as ShapeScene
+from showattend.shapes import make_scenes
+
+ImageId = int | str
+Split = str
+SPLITS: tuple[Split, ...] = ("train", "val", "test", "val_unseen")
+
+
+class DataError(ValueError):
+    """A data set is missing, incomplete or malformed: one clear line."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One photograph (or drawn scene) and its captions, raw as published."""
+
+    image_id: ImageId
+    source: Path | ShapeScene
+    captions: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """What error lines call it."""
+        return str(self.source) if isinstance(self.source, Path) else self.source.key
+
+    def open(self) -> PIL.Image.Image:
+        """Upright RGB.
+
+        Raises:
+            ImageError: the file cannot be opened.
+        """
+        if isinstance(self.source, Path):
+            return open_photograph(self.source)
+        return self.source.draw()
+
+    def digest(self) -> str:
+        """32 hex digits that change whenever the picture's bytes do.
+
+        Raises:
+            ImageError: the file cannot be read.
+        """
+        if not isinstance(self.source, Path):
+            return _hex(self.source.key.encode())
+        try:
+            return _hex(self.source.read_bytes())
+        except OSError as error:
+            raise ImageError(f"{self.source}: cannot be read ({error.strerror})") from None
+
+
+def load_split(data: DataSettings, split: Split) -> list[Picture]:
+    """All pictures of one split, in the data set's own order.
+
+    Raises:
+        DataError: unknown split, missing or malformed files; one line.
+    """
+    if split not in SPLITS:
+        raise DataError(f"split {split}: choose one of {', '.join(SPLITS)}")
+    readers: dict[str, Callable[[DataSettings, Split], list[Picture]]] = {
+        "shapes": _shapes,
+        "flickr8k": _flickr8k,
+        "flickr30k": _flickr30k,
+        "coco": _coco,
+        "karpathy": _karpathy,
+        "folder": _folder,
+    }
+    pictures = readers[data.kind](data, split)
+    if not pictures:
+        raise DataError(f"{data.kind}: the {split} split is empty; look at data.root")
+    return pictures
+
+
+def _hex(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _shapes(data: DataSettings, split: Split) -> list[Picture]:
+    if split == "test":
+        raise DataError("shapes has no test split: choose train, val or val_unseen")
+    count = data.train_images if split == "train" else data.val_images
+    scenes = make_scenes(data.shapes_seed, split, count)
+    return [Picture(scene.image_id, scene, scene.captions) for scene in scenes]
+
+
+def _flickr8k(data: DataSettings, split: Split) -> list[Picture]:
+    """Hodosh et al. 2013: one token file, one list of images a split."""
+    lists = {"train": "train", "val": "dev", "test": "test"}
+    listed = _split_list(data, split, {k: f"Flickr_8k.{v}Images.txt" for k, v in lists.items()})
+    root = _root(data)
+    return _token_pictures(root / "Flickr8k.token.txt", listed, _image_folder(root))
+
+
+def _flickr30k(data: DataSettings, split: Split) -> list[Picture]:
+    """Young et al. 2014 with the split lists of Flickr30k Entities (Plummer et al. 2015)."""
+    listed = _split_list(data, split, {name: f"{name}.txt" for name in ("train", "val", "test")})
+    names = [name if name.endswith(".jpg") else f"{name}.jpg" for name in listed]
+    root = _root(data)
+    return _token_pictures(root / "results_20130124.token", names, _image_folder(root))
+
+
+def _coco(data: DataSettings, split: Split) -> list[Picture]:
+    """COCO's own folders: annotations/captions_SPLITYEAR.json beside SPLITYEAR/ (Lin et al. 2014)."""
+    for year in ("2017", "2014"):
+        path = _root(data) / "annotations" / f"captions_{split}{year}.json"
+        if path.is_file():
+            return _coco_pictures(path, _root(data) / f"{split}{year}")
+    raise DataError(f"{path}: not found, nor that of 2017; data.root should hold annotations/")
+
+
+def _coco_pictures(path: Path, folder: Path) -> list[Picture]:
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints its progress
+            coco = COCO(str(path))
+        return [
+            _picture(
+                image_id,
+                folder / coco.imgs[image_id]["file_name"],
+                [annotation["caption"] for annotation in coco.imgToAnns[image_id]],
+                path,
+            )
+            for image_id in sorted(coco.imgs)
+        ]
+    except (OSError, KeyError, TypeError, AssertionError, json.JSONDecodeError) as error:
+        raise DataError(f"{path}: is not a COCO captions file ({error!r})") from None
+
+
+def _karpathy(data: DataSettings, split: Split) -> list[Picture]:
+    """Karpathy and Fei-Fei 2015: one JSON of all images; ``restval`` counts as training."""
+    path = _captions(data)
+    wanted = {split, "restval"} if split == "train" and data.restval else {split}
+    try:
+        images = json.loads(path.read_text(encoding="utf-8"))["images"]
+        return [
+            _picture(
+                image.get("cocoid", image["filename"]),
+                _root(data) / image.get("filepath", "") / image["filename"],
+                [sentence["raw"] for sentence in image["sentences"]],
+                path,
+            )
+            for image in images
+            if image["split"] in wanted
+        ]
+    except (OSError, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise DataError(f"{path}: is not a dataset_*.json of Karpathy's splits ({error!r})") from None
+
+
+def _folder(data: DataSettings, split: Split) -> list[Picture]:
+    """One's own photographs: rows of ``image``, ``caption`` and, if wanted, ``split``.
+
+    Where no row has a split, a tenth of the images (chosen by a hash of the name, so that adding
+    images moves none) is validation and the rest is training.
+    """
+    path = _captions(data)
+    captions: dict[str, list[str]] = {}
+    splits: dict[str, str] = {}
+    for number, row in enumerate(_rows(path), start=1):
+        name, caption = row.get("image"), row.get("caption")
+        if not isinstance(name, str) or not isinstance(caption, str):
+            raise DataError(f"{path}: row {number} needs the texts `image` and `caption`")
+        captions.setdefault(name, []).append(caption)
+        splits[name] = row.get("split") or _own_split(name)
+    root = _root(data)
+    return [
+        _picture(name, root / name, said, path)
+        for name, said in captions.items()
+        if splits[name] == split
+    ]
+
+
+def _own_split(name: str) -> Split:
+    return "val" if int(_hex(name.encode())[:8], 16) % 10 == 0 else "train"
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            if path.suffix == ".csv":
+                yield from csv.DictReader(file)
+            else:
+                yield from (json.loads(line) for line in file if line.strip())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, csv.Error) as error:
+        raise DataError(f"{path}: is not a CSV or JSONL of captions ({error})") from None
+
+
+def _token_pictures(path: Path, names: Iterable[str], folder: Path) -> list[Picture]:
+    """Flickr's token files: ``FILE#N<tab>caption`` a line."""
+    captions: dict[str, list[str]] = {}
+    for line in _lines(path):
+        key, _, caption = line.partition("\t")
+        captions.setdefault(key.partition("#")[0], []).append(caption)
+    missing = [name for name in names if name not in captions]
+    if missing:
+        raise DataError(f"{path}: {len(missing)} listed images have no caption, such as {missing[0]}")
+    return [_picture(name, folder / name, captions[name], path) for name in names]
+
+
+def _picture(image_id: ImageId, source: Path, captions: list[str], origin: Path) -> Picture:
+    for caption in captions:
+        if not isinstance(caption, str):
+            raise DataError(f"{origin}: a caption of image {image_id} is {caption!r}, not a text")
+    spoken = tuple(caption for caption in captions if caption.strip())
+    if not spoken:
+        raise DataError(f"{origin}: image {image_id} has no caption")
+    return Picture(image_id, source, spoken)
+
+
+def _root(data: DataSettings) -> Path:
+    assert data.root is not None  # the settings' own check
+    if not data.root.is_dir():
+        raise DataError(f"data.root {data.root}: no such folder; say where the {data.kind} data lie")
+    return data.root
+
+
+def _captions(data: DataSettings) -> Path:
+    assert data.captions is not None  # the settings' own check
+    return data.captions
+
+
+def _split_list(data: DataSettings, split: Split, files: dict[Split, str]) -> list[str]:
+    if split not in files:
+        raise DataError(f"{data.kind} has no {split} split: choose one of {', '.join(files)}")
+    return _lines(_root(data) / files[split])
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read ({error})") from None
+
+
+def _image_folder(root: Path) -> Path:
+    """The photographs' folder, which every copy of Flickr names another way."""
+    names = ("images", "Images", "Flicker8k_Dataset", "Flickr8k_Dataset", "flickr30k-images")
+    for name in names:
+        if (root / name).is_dir():
+            return root / name
+    raise DataError(f"{root}: no folder of photographs; expected one of {', '.join(names)}")

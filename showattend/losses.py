@@ -1,0 +1,35 @@
+"""What training minimises."""
+
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def word_loss(logits_NV: Tensor, words_N: Tensor, label_smoothing: float) -> Tensor:
+    """Mean cross-entropy per word (nats), with uniform label smoothing (Szegedy et al. 2016)."""
+    return F.cross_entropy(logits_NV, words_N, label_smoothing=label_smoothing)
+
+
+def doubly_stochastic_penalty(
+    alpha_BKTP: Tensor, spoken_BKT: Tensor, target: Literal["one", "words_over_cells"]
+) -> Tensor:
+    """Ask every cell for the same total weight over a caption (Xu et al. 2015, eq. 14).
+
+    sum_i (target - sum_t alpha_ti)^2, summed over cells and averaged over captions; steps after a
+    caption's end do not count. The paper's target is 1, which a caption of T words over P cells can
+    only meet when T = P; "words_over_cells" asks for the T/P that there is to give. Either way the
+    minimum is a flat map where T < P: see docs/attention.md before raising lambda.
+
+    Args:
+        alpha_BKTP: attention weights.
+        spoken_BKT: True where a word stands.
+    """
+    spoken = spoken_BKT.to(alpha_BKTP.dtype)
+    total_BKP = (alpha_BKTP * spoken.unsqueeze(-1)).sum(dim=2)
+    length_BK = spoken.sum(dim=2)
+    wanted_BK1 = 1.0
+    if target == "words_over_cells":
+        wanted_BK1 = (length_BK / alpha_BKTP.shape[-1]).unsqueeze(-1)
+    penalty_BK = (wanted_BK1 - total_BKP).square().sum(dim=-1)
+    return penalty_BK[length_BK > 0].mean()

@@ -1,0 +1,171 @@
+"""The one-line API: photograph in, caption out.
+
+>>> model = showattend.load()
+>>> model.caption("photo.jpg").text
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+import torch
+
+from showattend.checkpoint import Checkpoint, CheckpointError, load_checkpoint
+from showattend.decoder import Scene
+from showattend.images import ImageError, Photograph, fit_square, open_photograph, to_pixels
+from showattend.search import Caption, Regions, attend, beam_search, pick_words
+
+__all__ = ["Caption", "CaptionModel", "Regions", "load", "shipped_models"]
+
+_SHIPPED = Path(__file__).parent / "checkpoints"
+#: Photographs encoded at once; more gains nothing on a CPU and costs memory.
+_BATCH = 16
+
+
+def shipped_models() -> list[str]:
+    """Names of the checkpoints that come with the package."""
+    return sorted(path.parent.name for path in _SHIPPED.glob("*/config.json"))
+
+
+def load(model: str | Path = "soft", device: str = "auto") -> "CaptionModel":
+    """Load a shipped model by name, or any checkpoint folder by path.
+
+    Args:
+        device: ``auto``, ``cpu``, ``cuda``, ``mps`` or any torch device string.
+    Raises:
+        CheckpointError: unknown name, missing or damaged folder; one line.
+        DeviceError: this machine has no such device; one line.
+    """
+    folder = _SHIPPED / str(model) if str(model) in shipped_models() else Path(model)
+    if not folder.exists():
+        names = ", ".join(shipped_models()) or "none"
+        raise CheckpointError(f"{model}: neither a shipped model ({names}) nor a checkpoint folder")
+    return CaptionModel(load_checkpoint(folder, choose_device(device)), str(model))
+
+
+class DeviceError(ValueError):
+    """The wanted device is not there: one clear line."""
+
+
+def choose_device(name: str) -> torch.device:
+    """``auto`` is cuda, then mps, then cpu, whichever is there first.
+
+    Raises:
+        DeviceError: there is no such device here.
+    """
+    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        return torch.device(next((device for device, there in found.items() if there), "cpu"))
+    kind = name.partition(":")[0]
+    if kind != "cpu" and not found.get(kind, False):
+        raise DeviceError(f"--device {name}: not on this machine; choose auto or cpu")
+    return torch.device(name)
+
+
+class CaptionModel:
+    """A checkpoint ready to caption photographs: paths, bytes, PIL images or arrays.
+
+    Attributes:
+        name: what it was loaded as.
+        checkpoint: the model, its vocabulary and its settings.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, name: str) -> None:
+        self.checkpoint = checkpoint
+        self.name = name
+
+    @overload
+    def caption(
+        self, photographs: Photograph, beam_size: int | None = None, max_words: int | None = None
+    ) -> Caption: ...
+    @overload
+    def caption(
+        self,
+        photographs: Sequence[Photograph],
+        beam_size: int | None = None,
+        max_words: int | None = None,
+    ) -> list[Caption]: ...
+    def caption(
+        self,
+        photographs: Photograph | Sequence[Photograph],
+        beam_size: int | None = None,
+        max_words: int | None = None,
+    ) -> Caption | list[Caption]:
+        """The best caption of a photograph; of a list, a list, computed in batches.
+
+        Args:
+            beam_size: 1 is greedy search; None is the checkpoint's own setting.
+        Raises:
+            ImageError: a photograph cannot be opened; one line.
+        """
+        if isinstance(photographs, (list, tuple)):
+            ranked = self.candidates(photographs, beam_size, max_words)
+            return [captions[0] for captions in ranked]
+        return self.candidates([photographs], beam_size, max_words)[0][0]
+
+    def candidates(
+        self,
+        photographs: Sequence[Photograph],
+        beam_size: int | None = None,
+        max_words: int | None = None,
+    ) -> list[list[Caption]]:
+        """For every photograph the captions that the beam found, best first."""
+        changes = {"beam_size": beam_size, "max_words": max_words}
+        search = type(self.checkpoint.search).model_validate(
+            self.checkpoint.search.model_dump()
+            | {key: value for key, value in changes.items() if value is not None}
+        )
+        return [
+            captions
+            for scene in self._scenes(photographs)
+            for captions in beam_search(
+                self.checkpoint.captioner, self.checkpoint.vocabulary, scene, search
+            )
+        ]
+
+    def sample(
+        self,
+        photograph: Photograph,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> Caption:
+        """A caption drawn from the model's own distribution."""
+        (scene,) = self._scenes([photograph])
+        return pick_words(
+            self.checkpoint.captioner,
+            self.checkpoint.vocabulary,
+            scene,
+            max_words=self.checkpoint.search.max_words,
+            temperature=temperature,
+            top_p=top_p,
+            generator=generator,
+        )[0]
+
+    def attend(self, photograph: Photograph, sentence: str) -> Caption:
+        """Where the model looks when it is made to say ``sentence`` (teacher forcing).
+
+        Words outside the vocabulary are fed as the unknown word and returned as given.
+
+        Raises:
+            ImageError: the photograph cannot be opened.
+            ValueError: the sentence has no words.
+        """
+        (scene,) = self._scenes([photograph])
+        return attend(self.checkpoint.captioner, self.checkpoint.vocabulary, scene, sentence)[0]
+
+    def _scenes(self, photographs: Sequence[Photograph]) -> Iterator[Scene]:
+        for start in range(0, len(photographs), _BATCH):
+            squares = [self._pixels(photo) for photo in photographs[start : start + _BATCH]]
+            yield self._look(torch.from_numpy(np.stack(squares)))
+
+    def _pixels(self, photograph: Photograph) -> np.ndarray:
+        pixels = self.checkpoint.pixels
+        square = fit_square(open_photograph(photograph), pixels.size, pixels.resize)
+        return to_pixels(square, pixels.mean, pixels.std)
+
+    @torch.inference_mode()
+    def _look(self, pixels_B3SS: torch.Tensor) -> Scene:
+        captioner = self.checkpoint.captioner
+        return captioner.look(captioner.grid(pixels_B3SS.to(captioner.device)))

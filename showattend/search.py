@@ -1,0 +1,316 @@
+"""Choosing the words: greedy, beam search and sampling over the decoder's one step.
+
+All work on many images at once and carry the attention along; images that are done are dropped.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from showattend.captioner import Captioner
+from showattend.config import SearchSettings
+from showattend.decoder import Decoder, Scene, State
+from showattend.tokenizer import ptb_tokens
+from showattend.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
+
+#: Never written. The end mark is forbidden as the first word besides: a caption has words.
+_FORBIDDEN = [PAD, START, UNKNOWN]
+
+
+@dataclass(frozen=True)
+class Regions:
+    """What the cells of the attention are: a grid of ``height`` x ``width``, row by row."""
+
+    height: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Caption:
+    """A caption and where the model looked for each of its T words.
+
+    Attributes:
+        words: the words, without marks.
+        log_prob: log p(words, end mark | photograph) in nats, not normalised by length.
+        weights: (T, P), the weights the context was made with; every row sums to 1.
+        alpha: (T, P), the attention distribution; the same as ``weights`` for soft attention.
+        heads: (T, L, H, P) where the model has several layers or heads, else None.
+        regions: what the P cells are.
+    """
+
+    words: tuple[str, ...]
+    log_prob: float
+    weights: np.ndarray
+    alpha: np.ndarray
+    heads: np.ndarray | None
+    regions: Regions
+
+    @property
+    def text(self) -> str:
+        """The words as one line; "'s" and "n't" are joined to the word before them."""
+        text = ""
+        for word in self.words:
+            joined = not text or word.startswith("'") or word == "n't"
+            text += word if joined else f" {word}"
+        return text
+
+    def maps(self) -> np.ndarray:
+        """The weights as T maps of the grid, (T, h, w)."""
+        return self.weights.reshape(-1, self.regions.height, self.regions.width)
+
+
+@torch.inference_mode()
+def beam_search(
+    captioner: Captioner, vocabulary: Vocabulary, scene: Scene, search: SearchSettings
+) -> list[list[Caption]]:
+    """The best captions of every image, best first (at most ``beam_size`` each).
+
+    Every live beam may end at every word, so that there is a caption even if no beam would choose
+    to. Captions are ranked by log p / (T + 1)^length_penalty (T words and the end mark). An image
+    is done once no live beam, at its present length, ranks above its worst kept caption; with
+    ``length_penalty`` 0 that rule loses nothing. A beam of one is greedy search.
+    """
+    if search.beam_size == 1:
+        captions = pick_words(captioner, vocabulary, scene, max_words=search.max_words)
+        return [[caption] for caption in captions]
+    beam = _Beam.begin(captioner.decoder, scene, search)
+    done: dict[int, _Ended] = {}
+    for t in range(search.max_words):
+        beam.advance(t)
+        finished = beam.finished(t)
+        if t + 1 == search.max_words:
+            finished = torch.ones_like(finished)
+        for row in finished.nonzero().flatten().tolist():
+            done[int(beam.images[row])] = beam.ended.of_image(row)
+        if bool(finished.all()):
+            break
+        if bool(finished.any()):
+            beam.keep(~finished)
+    regions = Regions(captioner.height, captioner.width)
+    return [done[image].captions(vocabulary, regions) for image in range(len(scene.grid_BPC))]
+
+
+@dataclass
+class _Ended:
+    """The best K ended captions of each image so far."""
+
+    rank_BK: Tensor
+    log_prob_BK: Tensor
+    words_BKT: Tensor
+    alpha_BKTP: Tensor
+
+    def merge(self, other: "_Ended") -> "_Ended":
+        """The best K of both."""
+        both = {
+            name: torch.cat([value, getattr(other, name)], dim=1)
+            for name, value in vars(self).items()
+        }
+        order_BK = both["rank_BK"].topk(self.rank_BK.shape[1], dim=1).indices
+        return _Ended(**{name: _take(value, order_BK) for name, value in both.items()})
+
+    def select(self, images: Tensor) -> "_Ended":
+        return _Ended(**{name: value[images] for name, value in vars(self).items()})
+
+    def of_image(self, image: int) -> "_Ended":
+        return _Ended(**{name: value[image].clone() for name, value in vars(self).items()})
+
+    def captions(self, vocabulary: Vocabulary, regions: Regions) -> list[Caption]:
+        """Of one image's (K, ...) tensors."""
+        return [
+            _caption(vocabulary, regions, words.tolist(), float(log_prob), alpha)
+            for rank, log_prob, words, alpha in zip(
+                self.rank_BK, self.log_prob_BK, self.words_BKT, self.alpha_BKTP, strict=True
+            )
+            if rank > -torch.inf
+        ]
+
+
+@dataclass
+class _Beam:
+    """K live beams of each image that is not done."""
+
+    decoder: Decoder
+    search: SearchSettings
+    images: Tensor
+    scene: Scene
+    state: State
+    log_prob_BK: Tensor
+    words_BKT: Tensor
+    alpha_BKTP: Tensor
+    ended: _Ended
+
+    @classmethod
+    def begin(cls, decoder: Decoder, scene: Scene, search: SearchSettings) -> "_Beam":
+        images, cells, _ = scene.grid_BPC.shape
+        shape = (images, search.beam_size)
+        at = scene.grid_BPC
+        log_prob_BK = at.new_full(shape, -torch.inf)
+        nothing = log_prob_BK.clone()
+        log_prob_BK[:, 0] = 0.0  # all beams are equal at first: let one of them count
+        words_BKT = torch.full((*shape, search.max_words), END, device=at.device)
+        alpha_BKTP = at.new_zeros(*shape, search.max_words, cells)
+        return cls(
+            decoder,
+            search,
+            torch.arange(images, device=at.device),
+            scene,
+            decoder.start(scene, search.beam_size),
+            log_prob_BK,
+            words_BKT,
+            alpha_BKTP,
+            _Ended(nothing, nothing, words_BKT, alpha_BKTP),
+        )
+
+    def advance(self, t: int) -> None:
+        """End every beam that may end here, then extend the beams by their best words."""
+        start = torch.full_like(self.words_BKT[:, :, 0], START)
+        last_BK = self.words_BKT[:, :, t - 1] if t else start
+        step, logits_BKV = self.decoder.next_words(self.scene, self.state, last_BK)
+        total_BKV = self.log_prob_BK.unsqueeze(-1) + logits_BKV.log_softmax(dim=-1)
+        if t:
+            self._end(total_BKV[:, :, END], t)
+        total_BKV[:, :, [*_FORBIDDEN, END]] = -torch.inf
+        vocabulary = total_BKV.shape[-1]
+        best = total_BKV.flatten(1).topk(self.search.beam_size, dim=1)
+        parent_BK = best.indices // vocabulary
+        self.log_prob_BK = best.values
+        self.state = State(
+            _take(step.state.hidden_BKD, parent_BK), _take(step.state.cell_BKD, parent_BK)
+        )
+        self.words_BKT = _take(self.words_BKT, parent_BK)
+        self.words_BKT[:, :, t] = best.indices % vocabulary
+        self.alpha_BKTP = _take(self.alpha_BKTP, parent_BK)
+        self.alpha_BKTP[:, :, t] = _take(step.alpha_BKP, parent_BK)
+        if t + 1 == self.search.max_words:
+            # No word may follow: the live beams end here as they are, with the mark's own share.
+            _, logits_BKV = self.decoder.next_words(
+                self.scene, self.state, best.indices % vocabulary
+            )
+            self._end(self.log_prob_BK + logits_BKV.log_softmax(dim=-1)[:, :, END], t + 1)
+
+    def _end(self, log_prob_BK: Tensor, words: int) -> None:
+        rank_BK = log_prob_BK / (words + 1) ** self.search.length_penalty
+        here = _Ended(rank_BK, log_prob_BK, self.words_BKT, self.alpha_BKTP)
+        self.ended = self.ended.merge(here)
+
+    def finished(self, t: int) -> Tensor:
+        """(B,) bool: no live beam ranks above the image's worst kept caption."""
+        rank_B = self.log_prob_BK.amax(dim=1) / (t + 2) ** self.search.length_penalty
+        return self.ended.rank_BK.amin(dim=1) >= rank_B
+
+    def keep(self, images: Tensor) -> None:
+        """Go on with some of the images (a mask) only."""
+        self.images = self.images[images]
+        self.scene = self.scene.select(images)
+        self.state = self.state.select(images)
+        self.log_prob_BK = self.log_prob_BK[images]
+        self.words_BKT = self.words_BKT[images]
+        self.alpha_BKTP = self.alpha_BKTP[images]
+        self.ended = self.ended.select(images)
+
+
+def _take(values: Tensor, parent_BK: Tensor) -> Tensor:
+    """values[b, parent[b, k]], for values (B, K', ...)."""
+    rows = torch.arange(len(values), device=values.device).unsqueeze(1)
+    return values[rows, parent_BK]
+
+
+@torch.inference_mode()
+def pick_words(
+    captioner: Captioner,
+    vocabulary: Vocabulary,
+    scene: Scene,
+    *,
+    max_words: int,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> list[Caption]:
+    """One caption an image, a word at a time.
+
+    Args:
+        temperature: 0 takes the most probable word (greedy search); above, words are sampled from
+            softmax(logits / temperature).
+        top_p: sample among the most probable words that together hold this much (Holtzman et al.
+            2020).
+    """
+    decoder = captioner.decoder
+    state = decoder.start(scene, 1)
+    images = len(scene.grid_BPC)
+    words_B1 = torch.full((images, 1), START, device=scene.grid_BPC.device)
+    log_prob_B = scene.grid_BPC.new_zeros(images)
+    ended_B = torch.zeros(images, dtype=torch.bool, device=words_B1.device)
+    words, alphas = [], []
+    for t in range(max_words + 1):
+        step, logits_B1V = decoder.next_words(scene, state, words_B1)
+        state = step.state
+        log_probs_BV = logits_B1V[:, 0].log_softmax(dim=-1)
+        allowed_BV = log_probs_BV.clone()
+        allowed_BV[:, _FORBIDDEN + ([END] if t == 0 else [])] = -torch.inf
+        chosen_B = _choose(allowed_BV, temperature, top_p, generator)
+        if t == max_words:
+            chosen_B = torch.full_like(chosen_B, END)
+        chosen_B = torch.where(ended_B, END, chosen_B)
+        gained_B = log_probs_BV.gather(1, chosen_B.unsqueeze(1)).squeeze(1)
+        log_prob_B = log_prob_B + torch.where(ended_B, 0.0, gained_B)
+        ended_B = ended_B | (chosen_B == END)
+        words.append(chosen_B)
+        alphas.append(step.alpha_BKP[:, 0])
+        if bool(ended_B.all()):
+            break
+        words_B1 = chosen_B.unsqueeze(1)
+    words_BT, alpha_BTP = torch.stack(words, dim=1).tolist(), torch.stack(alphas, dim=1)
+    regions = Regions(captioner.height, captioner.width)
+    return [
+        _caption(vocabulary, regions, words_BT[b], float(log_prob_B[b]), alpha_BTP[b])
+        for b in range(images)
+    ]
+
+
+def _choose(
+    log_probs_BV: Tensor, temperature: float, top_p: float, generator: torch.Generator | None
+) -> Tensor:
+    if temperature == 0.0:
+        return log_probs_BV.argmax(dim=-1)
+    probs_BV = (log_probs_BV / temperature).softmax(dim=-1)
+    ordered_BV, order_BV = probs_BV.sort(dim=-1, descending=True)
+    before_BV = ordered_BV.cumsum(dim=-1) - ordered_BV
+    ordered_BV = ordered_BV.masked_fill(before_BV >= top_p, 0.0)  # the first is always kept
+    picked_B1 = torch.multinomial(ordered_BV, 1, generator=generator)
+    return order_BV.gather(1, picked_B1).squeeze(1)
+
+
+@torch.inference_mode()
+def attend(
+    captioner: Captioner, vocabulary: Vocabulary, scene: Scene, sentence: str
+) -> list[Caption]:
+    """Where the model looks when it is made to say a given sentence (teacher forcing), per image."""
+    words, ids = tuple(ptb_tokens(sentence)), vocabulary.encode(sentence)
+    if not words:
+        raise ValueError(f"{sentence!r}: has no words; give a sentence such as 'a dog on grass'")
+    decoder, images = captioner.decoder, len(scene.grid_BPC)
+    state = decoder.start(scene, 1)
+    log_prob_B = scene.grid_BPC.new_zeros(images)
+    alphas = []
+    for last, word in zip([START, *ids], [*ids, END], strict=True):
+        words_B1 = torch.full((images, 1), last, device=scene.grid_BPC.device)
+        step, logits_B1V = decoder.next_words(scene, state, words_B1)
+        state = step.state
+        log_prob_B = log_prob_B + logits_B1V[:, 0].log_softmax(dim=-1)[:, word]
+        alphas.append(step.alpha_BKP[:, 0])
+    alpha_BTP = torch.stack(alphas[:-1], dim=1)
+    regions = Regions(captioner.height, captioner.width)
+    return [
+        Caption(words, float(log_prob_B[b]), alpha, alpha, None, regions)
+        for b, alpha in enumerate(alpha_BTP.float().cpu().numpy())
+    ]
+
+
+def _caption(
+    vocabulary: Vocabulary, regions: Regions, ids: list[int], log_prob: float, alpha_TP: Tensor
+) -> Caption:
+    words = vocabulary.decode(ids)
+    alpha = alpha_TP[: len(words)].float().cpu().numpy()
+    return Caption(words, log_prob, alpha, alpha, None, regions)

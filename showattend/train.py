@@ -1,0 +1,405 @@
+"""The training loop: a run directory in, a run directory out.
+
+A run directory holds settings.yaml (all of them), environment.json (versions, seed, command,
+hardware), metrics.jsonl (a line an epoch), tensorboard/, best/ (a checkpoint) and last/ (a
+checkpoint with the optimizer's state, from which the run resumes exactly).
+"""
+
+import json
+import math
+import os
+import platform
+import sys
+import time
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+from showattend.batches import Batch, CaptionBatches
+from showattend.captioner import Captioner, build_captioner
+from showattend.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    load_checkpoint,
+    recover_folder,
+    replaced_folder,
+    save_checkpoint,
+    write_checkpoint,
+)
+from showattend.config import Settings, read_settings
+from showattend.datasets import Picture, load_split
+from showattend.decoder import teach
+from showattend.encoder import normalisation
+from showattend.evaluate import caption_split, score_split
+from showattend.grids import Grids, LiveGrids, cache_grids, live_grids
+from showattend.losses import doubly_stochastic_penalty, word_loss
+from showattend.vocabulary import Vocabulary
+
+SETTINGS, METRICS, BEST, LAST = "settings.yaml", "metrics.jsonl", "best", "last"
+_STATE, _HISTORY = "training.safetensors", "training.json"
+
+
+class TrainError(ValueError):
+    """A run cannot be started or resumed: one clear line."""
+
+
+@dataclass
+class Run:
+    """A training under way."""
+
+    folder: Path
+    settings: Settings
+    captioner: Captioner
+    vocabulary: Vocabulary
+    train: Grids | LiveGrids
+    val: Grids | LiveGrids
+    batches: CaptionBatches
+    optimizer: torch.optim.Optimizer
+    history: list[dict[str, Any]]
+
+    @property
+    def select_on(self) -> str:
+        return self.settings.train.select_on
+
+    def best_epoch(self) -> int | None:
+        """The epoch with the best validation score, the earliest of equals."""
+        if not self.history:
+            return None
+        best = max(self.history, key=lambda line: (line[self.select_on], -line["epoch"]))
+        return int(best["epoch"])
+
+
+def start_run(
+    folder: Path,
+    settings: Settings,
+    *,
+    cache: Path,
+    device: torch.device,
+    init: Path | None = None,
+) -> Run:
+    """Prepare a new run in an empty or absent folder.
+
+    Args:
+        init: a checkpoint to go on from; its encoder, decoder and pixels take the place of the
+            settings' own, and its vocabulary is kept and grown.
+    Raises:
+        TrainError, DataError, EncoderError, CheckpointError: one line.
+    """
+    if (folder / SETTINGS).exists():
+        raise TrainError(f"{folder}: holds a run already; --resume {folder}, or name another --run")
+    train_pictures = load_split(settings.data, "train")
+    captions = (said for picture in train_pictures for said in picture.captions)
+    vocabulary = Vocabulary.count(captions, settings.data.min_count)
+    torch.manual_seed(settings.train.seed)
+    if init is not None:
+        settings, captioner, vocabulary = _init_from(init, settings, vocabulary)
+    else:
+        settings = _resolve_pixels(settings)
+        captioner = build_captioner(
+            settings.encoder, settings.decoder, size=settings.pixels.size, words=len(vocabulary)
+        )
+    run = _prepare(folder, settings, captioner.to(device), vocabulary, train_pictures, cache)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_whole(folder / "environment.json", json.dumps(_environment(settings, device), indent=1))
+    tree = settings.model_dump(mode="json")
+    _write_whole(folder / SETTINGS, yaml.safe_dump(tree, sort_keys=False))
+    return run
+
+
+def resume_run(folder: Path, *, cache: Path, device: torch.device) -> Run:
+    """Take a run up where its last whole epoch ended; the result equals an uninterrupted run's.
+
+    Raises:
+        TrainError, DataError, CheckpointError: one line.
+    """
+    if not (folder / SETTINGS).is_file():
+        raise TrainError(f"{folder}: no {SETTINGS}, so there is no run to resume")
+    settings = read_settings(folder / SETTINGS)
+    recover_folder(folder / LAST)
+    train_pictures = load_split(settings.data, "train")
+    if not (folder / LAST).exists():  # killed before the first epoch's end: begin again
+        raise TrainError(f"{folder}: no epoch was finished; delete the folder and start again")
+    checkpoint = load_checkpoint(folder / LAST, device)
+    run = _prepare(
+        folder, settings, checkpoint.captioner, checkpoint.vocabulary, train_pictures, cache
+    )
+    _restore(run)
+    return run
+
+
+def train(run: Run) -> None:
+    """Train until the last epoch, or until the score has not risen for ``patience`` epochs."""
+    settings = run.settings.train
+    with SummaryWriter(str(run.folder / "tensorboard")) as board:
+        for epoch in range(len(run.history) + 1, settings.epochs + 1):
+            line = _train_epoch(run, epoch)
+            line |= _validate(run)
+            run.history.append(line)
+            _save(run)
+            _log(board, line)
+            print(_summary(line), flush=True)
+            if epoch - (run.best_epoch() or epoch) >= settings.patience:
+                print(f"no better {run.select_on} for {settings.patience} epochs: stopped")
+                break
+    best = run.history[(run.best_epoch() or 1) - 1]
+    print(f"best: {_summary(best)} -> {run.folder / BEST}")
+
+
+def _train_epoch(run: Run, epoch: int) -> dict[str, Any]:
+    settings = run.settings.train
+    torch.manual_seed(settings.seed * 100_003 + epoch)  # dropout repeats when resumed
+    run.captioner.train()
+    began, words, losses, penalties = time.monotonic(), 0, 0.0, 0.0
+    steps = len(run.batches)
+    with tqdm(total=steps, desc=f"epoch {epoch}/{settings.epochs}", unit="batch") as bar:
+        for step, batch in enumerate(run.batches.epoch(epoch)):
+            done = (epoch - 1) * steps + step
+            _set_learning_rate(run, done / (settings.epochs * steps))
+            loss, penalty, count = _train_step(run, batch, epoch)
+            words, losses, penalties = words + count, losses + loss * count, penalties + penalty
+            bar.set_postfix(loss=f"{losses / words:.3f}", refresh=False)
+            bar.update()
+    seconds = time.monotonic() - began
+    return {
+        "epoch": epoch,
+        "loss": losses / words,
+        "penalty": penalties / steps,
+        "seconds": round(seconds, 1),
+        "captions per second": round(run.batches.captions() / seconds, 1),
+    }
+
+
+def _train_step(run: Run, batch: Batch, epoch: int) -> tuple[float, float, int]:
+    """One update; returns the word loss, the penalty and how many words it saw."""
+    settings, loss_settings, captioner = run.settings.train, run.settings.loss, run.captioner
+    device = captioner.device
+    with torch.autocast(device.type, torch.bfloat16, enabled=settings.bf16):
+        scene = captioner.look(run.train.read(batch.positions, batch.mirrored).to(device))
+        sampling = settings.scheduled_sampling * (epoch - 1) / max(settings.epochs - 1, 1)
+        taught = teach(captioner.decoder, scene, batch.words_BKT.to(device), sampling)
+        loss = word_loss(taught.logits_NV, taught.targets_N, loss_settings.label_smoothing)
+    penalty = doubly_stochastic_penalty(
+        taught.alpha_BKTP.float(), taught.spoken_BKT, loss_settings.doubly_stochastic_target
+    )
+    run.optimizer.zero_grad(set_to_none=True)
+    (loss + loss_settings.doubly_stochastic * penalty).backward()
+    parameters = (p for group in run.optimizer.param_groups for p in group["params"])
+    torch.nn.utils.clip_grad_norm_(parameters, settings.clip_norm)
+    run.optimizer.step()
+    if not math.isfinite(loss.item()):
+        raise TrainError("the loss is not finite; lower train.learning_rate")
+    return loss.item(), penalty.item(), len(taught.targets_N)
+
+
+def _validate(run: Run) -> dict[str, float]:
+    began = time.monotonic()
+    captions = caption_split(
+        run.captioner,
+        run.vocabulary,
+        run.val,
+        run.settings.search,
+        count=run.settings.train.val_images,
+    )
+    scores = score_split(captions, run.val.pictures)
+    rounded = {name: round(score, 4) for name, score in scores.items()}
+    return rounded | {"validation seconds": round(time.monotonic() - began, 1)}
+
+
+def _prepare(
+    folder: Path,
+    settings: Settings,
+    captioner: Captioner,
+    vocabulary: Vocabulary,
+    train_pictures: list[Picture],
+    cache: Path,
+) -> Run:
+    val_pictures = load_split(settings.data, "val")
+    train_grids = _grids(settings, captioner, train_pictures, cache, settings.train.flips)
+    val_grids = _grids(settings, captioner, val_pictures, cache, False)
+    batches = CaptionBatches(
+        train_grids.pictures,
+        vocabulary,
+        batch_images=settings.train.batch_images,
+        captions_per_image=settings.train.captions_per_image,
+        max_words=settings.train.max_words,
+        flips=settings.train.flips,
+        seed=settings.train.seed,
+    )
+    optimizer = _optimizer(captioner, settings)
+    return Run(
+        folder, settings, captioner, vocabulary, train_grids, val_grids, batches, optimizer, []
+    )
+
+
+def _grids(
+    settings: Settings, captioner: Captioner, pictures: list[Picture], cache: Path, flips: bool
+) -> Grids | LiveGrids:
+    if captioner.encoder.trainable:
+        return live_grids(captioner, settings.pixels, pictures, settings.data.corrupt)
+    return cache_grids(
+        captioner, settings.pixels, pictures, cache, flips=flips, corrupt=settings.data.corrupt
+    )
+
+
+def _optimizer(captioner: Captioner, settings: Settings) -> torch.optim.Optimizer:
+    """AdamW; biases and norms are not decayed, the encoder's stages have their own rate."""
+    rates = {
+        "encoder": (captioner.encoder, settings.train.encoder_learning_rate),
+        "decoder": (captioner.decoder, settings.train.learning_rate),
+    }
+    groups = []
+    for module, rate in rates.values():
+        trained = [p for p in module.parameters() if p.requires_grad]
+        for decays in (True, False):
+            parameters = [p for p in trained if (p.ndim > 1) == decays]
+            decay = settings.train.weight_decay if decays else 0.0
+            if parameters:
+                groups.append(
+                    {"params": parameters, "weight_decay": decay, "lr": rate, "peak": rate}
+                )
+    return torch.optim.AdamW(groups, betas=(0.9, 0.98))
+
+
+def _set_learning_rate(run: Run, progress: float) -> None:
+    """Linear warm-up, then a cosine to zero; ``progress`` runs from 0 to 1 over the run."""
+    warmup = run.settings.train.warmup
+    if progress < warmup:
+        factor = (progress + 1e-3) / (warmup + 1e-3)
+    else:
+        factor = 0.5 * (1 + math.cos(math.pi * (progress - warmup) / (1 - warmup)))
+    for group in run.optimizer.param_groups:
+        group["lr"] = group["peak"] * factor
+
+
+def _resolve_pixels(settings: Settings) -> Settings:
+    """Fill in the encoder's own normalisation, so that settings.yaml and checkpoints state it."""
+    mean, std = normalisation(settings.encoder.name)
+    pixels = settings.pixels.model_copy(
+        update={"mean": settings.pixels.mean or mean, "std": settings.pixels.std or std}
+    )
+    return settings.model_copy(update={"pixels": pixels})
+
+
+def _init_from(
+    folder: Path, settings: Settings, vocabulary: Vocabulary
+) -> tuple[Settings, Captioner, Vocabulary]:
+    """A checkpoint's model with rows for the new words; how much of it is trained stays a setting."""
+    checkpoint = load_checkpoint(folder)
+    encoder = checkpoint.encoder.model_copy(
+        update={"trainable_stages": settings.encoder.trainable_stages}
+    )
+    known = checkpoint.vocabulary
+    grown = known.grown(vocabulary)
+    captioner = build_captioner(
+        encoder,
+        checkpoint.decoder,
+        size=checkpoint.pixels.size,
+        words=len(grown),
+        pretrained=False,
+    )
+    target = captioner.state_dict()
+    with torch.no_grad():
+        for name, value in checkpoint.captioner.state_dict().items():
+            # Tensors that have a row for each word grow at their end; all others fit exactly.
+            target[name][: len(value)].copy_(value) if value.ndim else target[name].copy_(value)
+    settings = settings.model_copy(
+        update={"encoder": encoder, "decoder": checkpoint.decoder, "pixels": checkpoint.pixels}
+    )
+    return settings, captioner, grown
+
+
+def _checkpoint(run: Run) -> Checkpoint:
+    settings = run.settings
+    origin = {"run": run.folder.name, "data": settings.data.kind, "seed": settings.train.seed}
+    return Checkpoint(
+        run.captioner,
+        run.vocabulary,
+        settings.pixels,
+        settings.encoder,
+        settings.decoder,
+        settings.search,
+        origin | {"val": run.history[-1]},
+    )
+
+
+def _save(run: Run) -> None:
+    """best/ first, then last/: a kill in between makes the resumed run write best/ once more."""
+    checkpoint = _checkpoint(run)
+    if run.best_epoch() == run.history[-1]["epoch"]:
+        save_checkpoint(run.folder / BEST, checkpoint)
+    with replaced_folder(run.folder / LAST) as folder:
+        write_checkpoint(folder, checkpoint)
+        save_file(_optimizer_tensors(run.optimizer), folder / _STATE)
+        (folder / _HISTORY).write_text(json.dumps(run.history), encoding="utf-8")
+    _write_metrics(run)
+
+
+def _restore(run: Run) -> None:
+    folder = run.folder / LAST
+    try:
+        tensors = load_file(folder / _STATE)
+        run.history = json.loads((folder / _HISTORY).read_text(encoding="utf-8"))
+    except (OSError, ValueError, SafetensorError) as error:
+        raise CheckpointError(f"{folder}: cannot be resumed from ({error})") from None
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for name, value in tensors.items():
+        index, key = name.split(".")
+        state.setdefault(int(index), {})[key] = value
+    whole = run.optimizer.state_dict()
+    run.optimizer.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
+    _write_metrics(run)
+
+
+def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    state = optimizer.state_dict()["state"]
+    return {
+        f"{index}.{key}": value.cpu().contiguous()
+        for index, values in state.items()
+        for key, value in values.items()
+    }
+
+
+def _write_metrics(run: Run) -> None:
+    lines = "".join(json.dumps(line) + "\n" for line in run.history)
+    _write_whole(run.folder / METRICS, lines)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _summary(line: dict[str, Any]) -> str:
+    return (
+        f"epoch {line['epoch']}: loss {line['loss']:.3f}, val BLEU-4 {line['BLEU-4']:.2f}, "
+        f"CIDEr-D {line['CIDEr-D']:.2f}, {line['seconds']:.0f} s"
+    )
+
+
+def _environment(settings: Settings, device: torch.device) -> dict[str, Any]:
+    packages = ("showattend", "torch", "torchvision", "timm", "numpy", "pillow", "nltk")
+    return {
+        "command": " ".join(sys.argv),
+        "seed": settings.train.seed,
+        "device": str(device),
+        "threads": torch.get_num_threads(),
+        "machine": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "python": platform.python_version(),
+        "versions": {name: metadata.version(name) for name in packages},
+    }
+
+
+def _log(board: SummaryWriter, line: dict[str, Any]) -> None:
+    for name, value in line.items():
+        board.add_scalar(name.replace(" ", "_"), value, line["epoch"])
+    board.flush()

@@ -52,7 +52,8 @@ class GridProjection(nn.Module):
 
     def __init__(self, *, channels: int, width: int, dropout: float) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(channels)
+        # No scale and shift of its own: the linear layer behind it has them already.
+        self.norm = nn.LayerNorm(channels, elementwise_affine=False)
         self.linear = nn.Linear(channels, width)
         self.dropout = nn.Dropout(dropout)
 
@@ -179,8 +180,10 @@ def teach(decoder: Decoder, scene: Scene, words_BKT: Tensor, sampling: float = 0
     words_BK = torch.full_like(words_BKT[:, :, 0], START)
     for t, (images, captions) in enumerate(_living_blocks(spoken_BKT)):
         block = (slice(images), slice(captions))
-        embedded_BKE = decoder.embed_words(words_BK[block])
-        step = decoder.step(scene.select(block[0]), state.select(*block), embedded_BKE)
+        if (images, captions) != words_BK.shape:
+            words_BK, scene, state = words_BK[block], scene.select(block[0]), state.select(*block)
+        embedded_BKE = decoder.embed_words(words_BK)
+        step = decoder.step(scene, state, embedded_BKE)
         state = step.state
         alive = spoken_BKT[block][:, :, t]
         rows.append((embedded_BKE[alive], state.hidden_BKD[alive], step.context_BKC[alive]))

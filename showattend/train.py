@@ -29,7 +29,6 @@ from showattend.checkpoint import (
     Checkpoint,
     CheckpointError,
     load_checkpoint,
-    recover_folder,
     replaced_folder,
     save_checkpoint,
     write_checkpoint,
@@ -108,7 +107,9 @@ def start_run(
         )
     run = _prepare(folder, settings, captioner.to(device), vocabulary, train_pictures, cache)
     folder.mkdir(parents=True, exist_ok=True)
+    _save_last(run)
     _write_whole(folder / "environment.json", json.dumps(_environment(settings, device), indent=1))
+    # Written last: where it is, there is a run, and it can be resumed.
     tree = settings.model_dump(mode="json")
     _write_whole(folder / SETTINGS, yaml.safe_dump(tree, sort_keys=False))
     return run
@@ -123,14 +124,9 @@ def resume_run(folder: Path, *, cache: Path, device: torch.device) -> Run:
     if not (folder / SETTINGS).is_file():
         raise TrainError(f"{folder}: no {SETTINGS}, so there is no run to resume")
     settings = read_settings(folder / SETTINGS)
-    recover_folder(folder / LAST)
-    train_pictures = load_split(settings.data, "train")
-    if not (folder / LAST).exists():  # killed before the first epoch's end: begin again
-        raise TrainError(f"{folder}: no epoch was finished; delete the folder and start again")
     checkpoint = load_checkpoint(folder / LAST, device)
-    run = _prepare(
-        folder, settings, checkpoint.captioner, checkpoint.vocabulary, train_pictures, cache
-    )
+    pictures = load_split(settings.data, "train")
+    run = _prepare(folder, settings, checkpoint.captioner, checkpoint.vocabulary, pictures, cache)
     _restore(run)
     return run
 
@@ -138,22 +134,30 @@ def resume_run(folder: Path, *, cache: Path, device: torch.device) -> Run:
 def train(run: Run) -> None:
     """Train until the last epoch, or until the score has not risen for ``patience`` epochs."""
     settings = run.settings.train
+    if _is_over(run):
+        print(f"{run.folder}: is finished; nothing to resume")
+        return
     with SummaryWriter(str(run.folder / "tensorboard")) as board:
         for epoch in range(len(run.history) + 1, settings.epochs + 1):
-            line = _train_epoch(run, epoch)
+            line = train_epoch(run, epoch)
             line |= _validate(run)
             run.history.append(line)
             _save(run)
             _log(board, line)
             print(_summary(line), flush=True)
-            if epoch - (run.best_epoch() or epoch) >= settings.patience:
-                print(f"no better {run.select_on} for {settings.patience} epochs: stopped")
+            if _is_over(run):
                 break
     best = run.history[(run.best_epoch() or 1) - 1]
     print(f"best: {_summary(best)} -> {run.folder / BEST}")
 
 
-def _train_epoch(run: Run, epoch: int) -> dict[str, Any]:
+def _is_over(run: Run) -> bool:
+    """All epochs are done, or the score has not risen for ``patience`` of them."""
+    epoch, settings = len(run.history), run.settings.train
+    return epoch >= settings.epochs or epoch - (run.best_epoch() or epoch) >= settings.patience
+
+
+def train_epoch(run: Run, epoch: int) -> dict[str, Any]:
     settings = run.settings.train
     torch.manual_seed(settings.seed * 100_003 + epoch)  # dropout repeats when resumed
     run.captioner.train()
@@ -291,7 +295,7 @@ def _resolve_pixels(settings: Settings) -> Settings:
 def _init_from(
     folder: Path, settings: Settings, vocabulary: Vocabulary
 ) -> tuple[Settings, Captioner, Vocabulary]:
-    """A checkpoint's model with rows for the new words; how much of it is trained stays a setting."""
+    """A checkpoint's model with rows for the new words; what is trained of it stays a setting."""
     checkpoint = load_checkpoint(folder)
     encoder = checkpoint.encoder.model_copy(
         update={"trainable_stages": settings.encoder.trainable_stages}
@@ -326,17 +330,20 @@ def _checkpoint(run: Run) -> Checkpoint:
         settings.encoder,
         settings.decoder,
         settings.search,
-        origin | {"val": run.history[-1]},
+        origin | (run.history[-1] if run.history else {}),
     )
 
 
 def _save(run: Run) -> None:
     """best/ first, then last/: a kill in between makes the resumed run write best/ once more."""
-    checkpoint = _checkpoint(run)
     if run.best_epoch() == run.history[-1]["epoch"]:
-        save_checkpoint(run.folder / BEST, checkpoint)
+        save_checkpoint(run.folder / BEST, _checkpoint(run))
+    _save_last(run)
+
+
+def _save_last(run: Run) -> None:
     with replaced_folder(run.folder / LAST) as folder:
-        write_checkpoint(folder, checkpoint)
+        write_checkpoint(folder, _checkpoint(run))
         save_file(_optimizer_tensors(run.optimizer), folder / _STATE)
         (folder / _HISTORY).write_text(json.dumps(run.history), encoding="utf-8")
     _write_metrics(run)

@@ -1,0 +1,146 @@
+"""Measure this machine: what the README's figures of speed and memory come from.
+
+    scripts/benchmark.py machine grids epoch caption --root ../shared/flickr8k
+
+machine: matrix multiplication, in GFLOP/s. grids: all training and validation images encoded into
+an empty cache. epoch: one training epoch of configs/flickr8k_soft.yaml from cached grids. caption:
+the shipped model, cold from the command line, warm, and over a folder of 500.
+"""
+
+import argparse
+import itertools
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+import showattend
+from showattend.captioner import build_captioner
+from showattend.config import Settings, read_settings
+from showattend.datasets import load_split
+from showattend.grids import cache_grids
+from showattend.train import start_run, train_epoch
+
+CONFIG = Path(__file__).parents[1] / "configs" / "flickr8k_soft.yaml"
+
+
+def machine(_: Settings) -> None:
+    """The rate of a square matmul, best of 20: what the epoch's fraction is measured against."""
+    for dtype in (torch.float32, torch.bfloat16):
+        print(f"matmul 2000^3 {dtype}: {matmul_rate(dtype) / 1e9:.0f} GFLOP/s")
+    print(f"threads {torch.get_num_threads()}, {torch.backends.cpu.get_cpu_capability()}")
+
+
+def matmul_rate(dtype: torch.dtype) -> float:
+    """FLOP/s."""
+    a, b = torch.randn(2, 2000, 2000).to(dtype)
+    seconds = []
+    for _ in range(20):
+        began = time.perf_counter()
+        a @ b
+        seconds.append(time.perf_counter() - began)
+    return 2 * 2000**3 / min(seconds)
+
+
+def grids(settings: Settings) -> None:
+    """Encode every image into an empty cache."""
+    pictures = [*load_split(settings.data, "train"), *load_split(settings.data, "val")]
+    captioner = build_captioner(
+        settings.encoder, settings.decoder, size=settings.pixels.size, words=4
+    )
+    pixels = settings.pixels.model_copy(update={"mean": (0.5,) * 3, "std": (0.5,) * 3})
+    with tempfile.TemporaryDirectory() as folder, peak_anonymous_memory() as peak:
+        began = time.perf_counter()
+        cache_grids(captioner, pixels, pictures, Path(folder))
+        seconds = time.perf_counter() - began
+    print(f"grids: {len(pictures)} images in {seconds:.0f} s, peak RssAnon {peak()} MiB")
+
+
+def epoch(settings: Settings) -> None:
+    """One training epoch from cached grids, and the FLOPs that it counts."""
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(".cache/grids")
+        run = start_run(Path(folder) / "run", settings, cache=cache, device=torch.device("cpu"))
+        batches = run.batches.epoch
+        run.batches.epoch = lambda number: itertools.islice(batches(number), 10)  # type: ignore[method-assign]
+        with FlopCounterMode(display=False) as counter:
+            train_epoch(run, 1)
+        words = sum(int((batch.words_BKT > 0).sum()) for batch in run.batches.epoch(1))
+        run.batches.epoch = batches  # type: ignore[method-assign]
+        all_words = sum(int((batch.words_BKT > 0).sum()) for batch in batches(2))
+        seconds = train_epoch(run, 2)["seconds"]
+    flops = counter.get_total_flops() / words * all_words
+    rate = matmul_rate(torch.float32)
+    print(
+        f"epoch: {run.batches.captions()} captions in {seconds:.1f} s; "
+        f"{flops / 1e12:.2f} TFLOP counted, {flops / seconds / 1e9:.0f} GFLOP/s, "
+        f"{flops / seconds / rate:.0%} of the matmul rate ({rate / 1e9:.0f} GFLOP/s)"
+    )
+
+
+def caption(settings: Settings) -> None:
+    """The shipped model on photographs, from the command line and warm."""
+    pictures = load_split(settings.data, "val")[:500]
+    paths = [picture.source for picture in pictures if isinstance(picture.source, Path)]
+    program = [sys.executable, "-m", "showattend"]
+    print(f"showattend --help: {seconds_of(lambda: quietly([*program, '--help'])):.2f} s")
+    cold = seconds_of(lambda: quietly([*program, "caption", str(paths[0])]))
+    print(f"showattend caption PHOTO, cold: {cold:.2f} s")
+    model = showattend.load()
+    model.caption(paths[0])
+    each = [seconds_of(lambda p=path: model.caption(p, beam_size=5)) for path in paths[:50]]
+    print(f"warm, beam 5: {1000 * sorted(each)[25]:.0f} ms a photograph (median of 50)")
+    seconds = seconds_of(lambda: model.caption(paths, beam_size=5))
+    print(f"folder of {len(paths)}, beam 5: {len(paths) / seconds:.1f} photographs a second")
+
+
+def seconds_of(action: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+def quietly(command: list[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@contextmanager
+def peak_anonymous_memory() -> Iterator[Callable[[], int]]:
+    """Samples this process's RssAnon (MiB; mapped files not counted) ten times a second."""
+    peak, stop = [0], threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.1):
+            for line in Path("/proc/self/status").read_text().splitlines():
+                if line.startswith("RssAnon"):
+                    peak[0] = max(peak[0], int(line.split()[1]) // 1024)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    yield lambda: peak[0]
+    stop.set()
+    thread.join()
+
+
+PARTS = {"machine": machine, "grids": grids, "epoch": epoch, "caption": caption}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("parts", nargs="+", choices=PARTS)
+    parser.add_argument("--root", required=True, help="the Flickr8k folder")
+    arguments = parser.parse_args()
+    settings = read_settings(CONFIG, [f"data.root={arguments.root}", "train.epochs=2"])
+    for part in arguments.parts:
+        PARTS[part](settings)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""Training on a tiny data set of drawn pictures: artefacts, exact resume, going on from a model."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from showattend.checkpoint import load_checkpoint
+from showattend.config import Settings, check_settings
+from showattend.shapes import make_scenes
+from showattend.train import TrainError, resume_run, start_run, train
+
+CPU = torch.device("cpu")
+TINY = {
+    "pixels": {"size": 64},
+    "encoder": {"name": "tf_efficientnet_lite0", "stage": 2, "pretrained": False},
+    "decoder": {"embedding": 8, "hidden": 12, "attention": 6, "projection": 10, "dropout": 0.3},
+    "loss": {"label_smoothing": 0.1, "doubly_stochastic": 0.1},
+    "search": {"beam_size": 2, "max_words": 8},
+}
+TRAIN = {"epochs": 3, "batch_images": 4, "learning_rate": 0.01, "flips": True, "max_words": 8}
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """20 drawn pictures with a captions file: 16 to train on, 4 to validate."""
+    folder = tmp_path_factory.mktemp("photographs")
+    lines = []
+    for number, scene in enumerate(make_scenes(0, "train", 20)):
+        scene.draw().save(folder / f"{number}.png")
+        split = "val" if number % 5 == 0 else "train"
+        for caption in scene.captions[:3]:
+            lines.append({"image": f"{number}.png", "caption": caption, "split": split})
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "captions.jsonl").write_text(text, encoding="utf-8")
+    return folder
+
+
+def tiny_settings(photographs: Path, **train_settings: object) -> Settings:
+    data = {
+        "kind": "folder",
+        "root": str(photographs),
+        "captions": str(photographs / "captions.jsonl"),
+        "min_count": 1,
+    }
+    return check_settings({**TINY, "data": data, "train": {**TRAIN, **train_settings}}, "test")
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
+    assert a.keys() == b.keys()
+    assert [name for name in a if not torch.equal(a[name], b[name])] == []
+
+
+@pytest.fixture(scope="module")
+def whole_run(photographs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    cache = folder.parent / "cache"
+    train(start_run(folder, tiny_settings(photographs), cache=cache, device=CPU))
+    return folder
+
+
+def test_a_run_directory_tells_everything(whole_run: Path) -> None:
+    settings = yaml.safe_load((whole_run / "settings.yaml").read_text())
+    assert settings["train"]["epochs"] == 3
+    assert settings["pixels"]["mean"] == [0.5, 0.5, 0.5]  # resolved, not left to the reader
+    environment = json.loads((whole_run / "environment.json").read_text())
+    assert {"command", "seed", "versions", "threads"} <= environment.keys()
+    lines = [json.loads(line) for line in (whole_run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2, 3]
+    assert {"loss", "BLEU-4", "CIDEr-D", "attention entropy"} <= lines[0].keys()
+    assert lines[2]["loss"] < lines[0]["loss"]
+    assert list((whole_run / "tensorboard").glob("events*"))
+    best = max(lines, key=lambda line: (line["CIDEr-D"], -line["epoch"]))
+    assert load_checkpoint(whole_run / "best").origin["epoch"] == best["epoch"]
+
+
+def test_resumed_equals_uninterrupted(
+    photographs: Path, whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(Exception):
+        pass
+
+    run = start_run(
+        tmp_path / "run", tiny_settings(photographs), cache=tmp_path / "cache", device=CPU
+    )
+    seen = 0
+
+    def killing_clip(*args: object, **kwargs: object) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == 6:  # in the middle of the second epoch
+            raise Killed
+        original(*args, **kwargs)
+
+    original = torch.nn.utils.clip_grad_norm_
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", killing_clip)
+    with pytest.raises(Killed):
+        train(run)
+    monkeypatch.undo()
+    train(resume_run(tmp_path / "run", cache=tmp_path / "cache", device=CPU))
+    assert_same(weights(tmp_path / "run" / "last"), weights(whole_run / "last"))
+    assert_same(weights(tmp_path / "run" / "best"), weights(whole_run / "best"))
+    state = "training.safetensors"
+    assert_same(
+        load_file(tmp_path / "run" / "last" / state), load_file(whole_run / "last" / state)
+    )
+
+
+def test_a_finished_run_stays_as_it_is(whole_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = weights(whole_run / "last")
+    train(resume_run(whole_run, cache=whole_run.parent / "cache", device=CPU))
+    assert "nothing to resume" in capsys.readouterr().out
+    assert_same(weights(whole_run / "last"), before)
+
+
+def test_a_run_is_never_overwritten(photographs: Path, whole_run: Path) -> None:
+    with pytest.raises(TrainError, match="holds a run already"):
+        start_run(whole_run, tiny_settings(photographs), cache=whole_run / "c", device=CPU)
+
+
+def test_resuming_nothing(tmp_path: Path) -> None:
+    with pytest.raises(TrainError, match="no run to resume"):
+        resume_run(tmp_path, cache=tmp_path, device=CPU)
+
+
+def test_early_stopping(photographs: Path, tmp_path: Path) -> None:
+    settings = tiny_settings(photographs, epochs=9, patience=1, learning_rate=1e-12)
+    train(start_run(tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU))
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert len(lines) == 2  # nothing is learnt, so the second epoch is no better than the first
+
+
+def test_going_on_from_a_checkpoint_grows_its_vocabulary(
+    photographs: Path, whole_run: Path, tmp_path: Path
+) -> None:
+    captions = (photographs / "captions.jsonl").read_text()
+    renamed = tmp_path / "captions.jsonl"
+    renamed.write_text(captions.replace("circle", "disc").replace("square", "tile"))
+    tree = tiny_settings(photographs).model_dump(mode="json")
+    tree["data"]["captions"] = str(renamed)
+    tree["decoder"]["hidden"] = 99  # the checkpoint's own decoder is what goes on
+    tree["train"]["epochs"] = 1
+    settings = check_settings(tree, "test")
+    init = whole_run / "best"
+    run = start_run(
+        tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU, init=init
+    )
+    old = load_checkpoint(init)
+    count = len(old.vocabulary)
+    assert run.vocabulary.words[:count] == old.vocabulary.words
+    assert {"disc", "tile"} <= set(run.vocabulary.words[count:])
+    assert run.settings.decoder == old.decoder
+    old_rows, rows = old.captioner.decoder.embed.weight, run.captioner.decoder.embed.weight
+    assert torch.equal(rows[:count], old_rows)
+    assert rows[count:].abs().min() > 0  # the new words start at random, not at zero
+    train(run)
+    assert load_checkpoint(tmp_path / "run" / "best").vocabulary.words == run.vocabulary.words
+
+
+def test_a_trained_encoder_stage_moves_and_the_frozen_ones_do_not(
+    photographs: Path, tmp_path: Path
+) -> None:
+    tree = tiny_settings(photographs, epochs=1).model_dump(mode="json")
+    tree["encoder"]["trainable_stages"] = 1
+    run = start_run(
+        tmp_path / "run", check_settings(tree, "test"), cache=tmp_path / "cache", device=CPU
+    )
+    before = {name: value.clone() for name, value in run.captioner.encoder.state_dict().items()}
+    trained = {name for name, p in run.captioner.encoder.named_parameters() if p.requires_grad}
+    train(run)
+    after = run.captioner.encoder.state_dict()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert trained <= moved
+    blocks = {name.split("blocks.")[1][0] for name in moved if "blocks." in name}
+    assert blocks == {"2"}
+    assert not list((tmp_path / "cache").glob("*"))  # grids that move are never cached
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_sigkill_at_random_moments(photographs: Path, whole_run: Path, tmp_path: Path) -> None:
+    """Five kills at random moments of five runs; each resumed run ends bit-identical."""
+    config = tmp_path / "tiny.yaml"
+    tree = tiny_settings(photographs, epochs=40).model_dump(mode="json")
+    config.write_text(yaml.safe_dump(tree))
+    command = [sys.executable, "-m", "showattend", "train", "--cache", str(tmp_path / "cache")]
+    start = [*command, "--config", str(config), "--run"]
+
+    def launch(arguments: list[str]) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ
+        )
+
+    whole = tmp_path / "whole"
+    assert launch([*start, str(whole)]).wait() == 0
+    for number in range(5):
+        run = tmp_path / f"run{number}"
+        process = launch([*start, str(run)])
+        while not (run / "settings.yaml").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 3))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert launch([*command, "--resume", str(run)]).wait() == 0
+        assert_same(weights(run / "last"), weights(whole / "last"))
+        assert_same(weights(run / "best"), weights(whole / "best"))

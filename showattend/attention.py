@@ -26,12 +26,14 @@ class AdditiveScore(nn.Module):
 
     def keys(self, grid_BPC: Tensor) -> Tensor:
         """W a_i, (B, P, A): once per image."""
-        return self.key(grid_BPC)
+        keys_BPA: Tensor = self.key(grid_BPC)
+        return keys_BPA
 
     def forward(self, query_BKD: Tensor, keys_BPA: Tensor) -> Tensor:
         """Scores (B, K, P) of every cell for each of an image's K queries."""
         query_BK1A = self.query(query_BKD).unsqueeze(2)
-        return self.v(torch.tanh(keys_BPA.unsqueeze(1) + query_BK1A)).squeeze(-1)
+        scores_BKP1: Tensor = self.v(torch.tanh(keys_BPA.unsqueeze(1) + query_BK1A))
+        return scores_BKP1.squeeze(-1)
 
 
 def soft_attention(scores_BKP: Tensor, grid_BPC: Tensor) -> tuple[Tensor, Tensor]:

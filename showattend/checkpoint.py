@@ -111,14 +111,17 @@ def load_checkpoint(folder: Path, device: torch.device | str = "cpu") -> Checkpo
         weights = load_file(folder / WEIGHTS, device="cpu")
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder / WEIGHTS}: cannot be read ({error})") from None
-    vocabulary = Vocabulary(config.vocabulary)
-    captioner = build_captioner(
-        config.encoder,
-        config.decoder,
-        size=config.pixels.size,
-        words=len(vocabulary),
-        pretrained=False,
-    )
+    try:
+        vocabulary = Vocabulary(config.vocabulary)
+        captioner = build_captioner(
+            config.encoder,
+            config.decoder,
+            size=config.pixels.size,
+            words=len(vocabulary),
+            pretrained=False,
+        )
+    except ValueError as error:  # an unknown network, or a word twice
+        raise CheckpointError(f"{folder / CONFIG}: {error}") from None
     _fill(captioner, weights, folder / WEIGHTS)
     return Checkpoint(
         captioner.to(device).eval(),
@@ -140,7 +143,8 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
     """
     recover_folder(folder)
     new, old = _beside(folder, "new"), _beside(folder, "old")
-    shutil.rmtree(new, ignore_errors=True)
+    for leftover in (new, old):  # of a kill before or after the renames
+        shutil.rmtree(leftover, ignore_errors=True)
     new.mkdir(parents=True)
     try:
         yield new

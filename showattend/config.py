@@ -1,7 +1,7 @@
-"""Typed settings of a run: YAML plus ``section.key=value`` overrides, checked before anything starts.
+"""Typed settings of a run: YAML plus ``section.key=value`` overrides, checked before it starts.
 
-A settings file is complete in itself: no inheritance, no defaults hidden in code paths. Every key has a
-type and a range; an unknown key is refused with the nearest valid name.
+A settings file is complete in itself: no inheritance, no defaults hidden in code paths. Every key
+has a type and a range; an unknown key is refused with the nearest valid name.
 """
 
 import difflib
@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 Resize = Literal["squash", "crop", "pad"]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0.0)]
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -33,7 +34,7 @@ class DataSettings(_Section):
     kind: Literal["shapes", "flickr8k", "flickr30k", "coco", "karpathy", "folder"]
     #: Folder of the data set (for ``folder``: of the photographs). ``shapes`` needs none.
     root: Path | None = None
-    #: Captions file, where the layout leaves it open: Karpathy's JSON, or the CSV/JSONL of ``folder``.
+    #: Captions file, where the layout leaves it open: Karpathy's JSON, ``folder``'s CSV or JSONL.
     captions: Path | None = None
     #: Words seen less often than this in the *training* captions become the unknown word.
     min_count: Count = 5
@@ -63,7 +64,7 @@ class PixelSettings(_Section):
     resize: Resize = "squash"
     #: Of pixel values 0..1, per channel; null is what the encoder's ImageNet weights expect.
     mean: tuple[float, float, float] | None = None
-    std: tuple[float, float, float] | None = None
+    std: tuple[Positive, Positive, Positive] | None = None
 
 
 class EncoderSettings(_Section):
@@ -86,7 +87,7 @@ class DecoderSettings(_Section):
     embedding: Count = 256
     hidden: Count = 512
     attention: Count = 256
-    #: Width of the grid projection relu(W_g LayerNorm(a_i)); null is the paper: the CNN's own vectors.
+    #: Width of the grid projection relu(W_g LayerNorm(a_i)); null is the paper: the CNN's vectors.
     projection: Count | None = 512
     dropout: Probability = 0.5
     #: The output layer uses the word embeddings' own matrix.
@@ -112,13 +113,13 @@ class TrainSettings(_Section):
     batch_images: Count = 64
     #: At most this many of an image's captions in an epoch, drawn anew each time.
     captions_per_image: Count = 5
-    learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3
+    learning_rate: Positive = 1e-3
     #: The learning rate of the encoder's trainable stages.
-    encoder_learning_rate: Annotated[float, Field(gt=0.0)] = 1e-5
+    encoder_learning_rate: Positive = 1e-5
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.01
     #: Fraction of all steps over which the learning rate climbs from 0; then it falls as a cosine.
     warmup: Probability = 0.05
-    clip_norm: Annotated[float, Field(gt=0.0)] = 1.0
+    clip_norm: Positive = 1.0
     #: Chance that a word is replaced by the model's own last word (Bengio et al. 2015), reached
     #: linearly over the training.
     scheduled_sampling: Probability = 0.0
@@ -211,7 +212,9 @@ def _lay_over(tree: dict[str, Any], override: str) -> None:
 
 def _one_line(root: type[BaseModel], error: ValidationError) -> str:
     """The first error of a validation as "key: what was expected" with the nearest valid name."""
-    first = error.errors(include_url=False)[0]
+    # An unknown key goes first: a misspelt one is usually why another is missing.
+    errors = error.errors(include_url=False)
+    first = min(errors, key=lambda found: found["type"] != "extra_forbidden")
     path = [str(part) for part in first["loc"]]
     name = ".".join(path)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""

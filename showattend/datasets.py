@@ -22,6 +22,16 @@ ImageId = int | str
 Split = str
 SPLITS: tuple[Split, ...] = ("train", "val", "test", "val_unseen")
 
+#: What reading somebody's JSON may raise when it is not what it should be.
+_MALFORMED = (
+    OSError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    json.JSONDecodeError,
+    UnicodeDecodeError,
+)
+
 
 class DataError(ValueError):
     """A data set is missing, incomplete or malformed: one clear line."""
@@ -115,7 +125,7 @@ def _flickr30k(data: DataSettings, split: Split) -> list[Picture]:
 
 
 def _coco(data: DataSettings, split: Split) -> list[Picture]:
-    """COCO's own folders: annotations/captions_SPLITYEAR.json beside SPLITYEAR/ (Lin et al. 2014)."""
+    """Lin et al. 2014: annotations/captions_SPLITYEAR.json beside the photographs' SPLITYEAR/."""
     for year in ("2017", "2014"):
         path = _root(data) / "annotations" / f"captions_{split}{year}.json"
         if path.is_file():
@@ -136,7 +146,7 @@ def _coco_pictures(path: Path, folder: Path) -> list[Picture]:
             )
             for image_id in sorted(coco.imgs)
         ]
-    except (OSError, KeyError, TypeError, AssertionError, json.JSONDecodeError) as error:
+    except (*_MALFORMED, AssertionError) as error:
         raise DataError(f"{path}: is not a COCO captions file ({error!r})") from None
 
 
@@ -156,30 +166,34 @@ def _karpathy(data: DataSettings, split: Split) -> list[Picture]:
             for image in images
             if image["split"] in wanted
         ]
-    except (OSError, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-        raise DataError(f"{path}: is not a dataset_*.json of Karpathy's splits ({error!r})") from None
+    except _MALFORMED as error:
+        raise DataError(f"{path}: is not one of Karpathy's dataset_*.json ({error!r})") from None
 
 
 def _folder(data: DataSettings, split: Split) -> list[Picture]:
     """One's own photographs: rows of ``image``, ``caption`` and, if wanted, ``split``.
 
-    Where no row has a split, a tenth of the images (chosen by a hash of the name, so that adding
-    images moves none) is validation and the rest is training.
+    Of the images without a split, a tenth (chosen by a hash of the name, so that adding images
+    moves none) is validation and the rest is training.
     """
     path = _captions(data)
     captions: dict[str, list[str]] = {}
     splits: dict[str, str] = {}
     for number, row in enumerate(_rows(path), start=1):
-        name, caption = row.get("image"), row.get("caption")
+        row = row if isinstance(row, dict) else {}
+        name, caption, own = row.get("image"), row.get("caption"), row.get("split")
         if not isinstance(name, str) or not isinstance(caption, str):
             raise DataError(f"{path}: row {number} needs the texts `image` and `caption`")
         captions.setdefault(name, []).append(caption)
-        splits[name] = row.get("split") or _own_split(name)
+        if own and own not in SPLITS:
+            raise DataError(f"{path}: row {number} has split {own}; use {', '.join(SPLITS[:3])}")
+        if own:
+            splits[name] = own
     root = _root(data)
     return [
         _picture(name, root / name, said, path)
         for name, said in captions.items()
-        if splits[name] == split
+        if splits.get(name, _own_split(name)) == split
     ]
 
 
@@ -187,9 +201,9 @@ def _own_split(name: str) -> Split:
     return "val" if int(_hex(name.encode())[:8], 16) % 10 == 0 else "train"
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _rows(path: Path) -> Iterator[Any]:
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:  # Excel puts a mark in front
             if path.suffix == ".csv":
                 yield from csv.DictReader(file)
             else:
@@ -206,7 +220,7 @@ def _token_pictures(path: Path, names: Iterable[str], folder: Path) -> list[Pict
         captions.setdefault(key.partition("#")[0], []).append(caption)
     missing = [name for name in names if name not in captions]
     if missing:
-        raise DataError(f"{path}: {len(missing)} listed images have no caption, such as {missing[0]}")
+        raise DataError(f"{path}: has no caption of {len(missing)} images, such as {missing[0]}")
     return [_picture(name, folder / name, captions[name], path) for name in names]
 
 
@@ -223,7 +237,7 @@ def _picture(image_id: ImageId, source: Path, captions: list[str], origin: Path)
 def _root(data: DataSettings) -> Path:
     assert data.root is not None  # the settings' own check
     if not data.root.is_dir():
-        raise DataError(f"data.root {data.root}: no such folder; say where the {data.kind} data lie")
+        raise DataError(f"data.root {data.root}: no such folder; say where {data.kind} lies")
     return data.root
 
 

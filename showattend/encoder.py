@@ -8,6 +8,7 @@ import difflib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import timm
 import torch
@@ -42,6 +43,7 @@ class Encoder(nn.Module):
         self, *, name: str, stage: int = -1, trainable_stages: int = 0, pretrained: bool = True
     ) -> None:
         super().__init__()
+        self.name = name
         cut = _torchvision_network if name.startswith(TORCHVISION) else _timm_network
         self.network, stage_names = cut(name, stage, pretrained)
         if trainable_stages > len(stage_names):
@@ -73,14 +75,24 @@ class Encoder(nn.Module):
         pixels_B3SS = pixels_B3SS.contiguous(memory_format=torch.channels_last)
         features_BChw: Tensor = self.network(pixels_B3SS)
         if features_BChw.ndim != 4:
-            raise EncoderError("encoder.name: this network gives no feature map; choose a CNN")
+            raise EncoderError(f"encoder.name {self.name}: gives no feature map; choose a CNN")
         return features_BChw
 
     @torch.no_grad()
     def grid_shape(self, size: int) -> tuple[int, int, int]:
-        """(h, w, C) of the grid of a square of ``size`` pixels."""
+        """(h, w, C) of the grid of a square of ``size`` pixels.
+
+        Raises:
+            EncoderError: the network does not take such a square, or gives no feature map.
+        """
         was_training = self.training
-        channels, height, width = self.eval()(torch.zeros(1, 3, size, size)).shape[1:]
+        try:
+            channels, height, width = self.eval()(torch.zeros(1, 3, size, size)).shape[1:]
+        except (RuntimeError, AssertionError) as error:  # transformers of one size, for instance
+            raise EncoderError(
+                f"encoder.name {self.name}: does not turn {size}x{size} pixels into a grid "
+                f"({_short(error)}); choose another pixels.size, or a CNN"
+            ) from None
         self.train(was_training)
         return height, width, channels
 
@@ -102,9 +114,9 @@ def normalisation(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
 class _TimmFeatures(nn.Module):
     """A timm network up to one feature level, or (level -1) to its last feature map."""
 
-    def __init__(self, body: nn.Module, level: int) -> None:
+    def __init__(self, body: Any, level: int) -> None:
         super().__init__()
-        self.body = body
+        self.body: Any = body
         self.level = level
         if level == -1:
             body.reset_classifier(0)
@@ -112,16 +124,21 @@ class _TimmFeatures(nn.Module):
             body.prune_intermediate_layers([level], prune_norm=True, prune_head=True)
 
     def forward(self, pixels_B3SS: Tensor) -> Tensor:
+        features_BChw: Tensor
         if self.level == -1:
-            return self.body.forward_features(pixels_B3SS)
-        return self.body.forward_intermediates(
-            pixels_B3SS,
-            indices=[self.level],
-            norm=False,
-            stop_early=True,
-            output_fmt="NCHW",
-            intermediates_only=True,
-        )[0]
+            features_BChw = self.body.forward_features(pixels_B3SS)
+            if getattr(self.body, "output_fmt", "NCHW") == "NHWC":  # Swin and its like
+                features_BChw = features_BChw.permute(0, 3, 1, 2)
+        else:
+            features_BChw = self.body.forward_intermediates(
+                pixels_B3SS,
+                indices=[self.level],
+                norm=False,
+                stop_early=True,
+                output_fmt="NCHW",
+                intermediates_only=True,
+            )[0]
+        return features_BChw
 
 
 def _timm_network(name: str, stage: int, pretrained: bool) -> tuple[nn.Module, list[str]]:
@@ -167,14 +184,18 @@ def _children_before_pooling(network: nn.Module) -> Iterable[tuple[str, nn.Modul
 
 
 def _modules_before_last(network: nn.Module, stage_names: list[str], last: int) -> list[nn.Module]:
-    """The leaf modules in front of the last ``last`` stages, in the order of the forward pass."""
-    leaves = [(name, module) for name, module in network.named_modules() if _is_leaf(module)]
+    """The modules in front of the last ``last`` stages, in the order of the forward pass."""
     if last == 0:
-        return [module for _, module in leaves]
+        return [network]
     if last == len(stage_names):
         return []
     boundary = stage_names[-last - 1] + "."
+    leaves = [(name, module) for name, module in network.named_modules() if _is_leaf(module)]
     inside = [i for i, (name, _) in enumerate(leaves) if f"{name}.".startswith(boundary)]
+    if not inside:
+        raise EncoderError(
+            "encoder.trainable_stages: where the stages of this network part is unknown; use 0"
+        )
     return [module for _, module in leaves[: inside[-1] + 1]]
 
 
@@ -195,7 +216,7 @@ def _lite0_weights() -> dict[str, Tensor]:
     return dict(zip(names, values, strict=True))
 
 
-def _fetch(name: str, create: Callable[[], nn.Module]) -> nn.Module:
+def _fetch(name: str, create: Callable[[], Any]) -> Any:
     """Create a network, its weights possibly downloaded, or say in one line why that failed."""
     hub = logging.getLogger("huggingface_hub")
     level = hub.level
@@ -203,13 +224,17 @@ def _fetch(name: str, create: Callable[[], nn.Module]) -> nn.Module:
     try:
         return create()
     except Exception as error:  # the hub's clients raise a zoo of types
-        reason = " ".join(str(error).split())[:160]
         raise EncoderError(
-            f"encoder.name {name}: its ImageNet weights could not be loaded ({reason}); connect "
-            "to the network once, or set encoder.pretrained=false"
+            f"encoder.name {name}: its ImageNet weights could not be loaded ({_short(error)}); "
+            "connect to the network once, or set encoder.pretrained=false"
         ) from None
     finally:
         hub.setLevel(level)
+
+
+def _short(error: Exception) -> str:
+    """An error's text on one line, of bounded length."""
+    return " ".join(str(error).split())[:160]
 
 
 def _must_know(name: str, known: list[str]) -> None:

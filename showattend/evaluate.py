@@ -10,6 +10,7 @@ from showattend.captioner import Captioner
 from showattend.config import SearchSettings
 from showattend.datasets import ImageId, Picture
 from showattend.grids import Grids, LiveGrids
+from showattend.grounding import point_at_shapes
 from showattend.metrics import score_captions
 from showattend.search import Caption, beam_search
 from showattend.vocabulary import Vocabulary
@@ -45,11 +46,18 @@ def caption_split(
 def score_split(
     captions: Mapping[ImageId, Caption], pictures: Sequence[Picture]
 ) -> dict[str, float]:
-    """BLEU and CIDEr-D (x100) against the raw references, and the attention's mean entropy (nats)."""
+    """BLEU and CIDEr-D (x100) on the raw references, and the attention's mean entropy (nats).
+
+    On drawn shapes also "peak in box": for how many of 100 nouns the attention's peak lay in the
+    box of the named object.
+    """
     texts = {image_id: caption.text for image_id, caption in captions.items()}
     references = {picture.image_id: picture.captions for picture in pictures}
     scores = score_captions(texts, {image_id: references[image_id] for image_id in texts})
     scores["attention entropy"] = attention_entropy(captions.values())
+    pointing = point_at_shapes(captions, pictures)
+    if pointing.nouns:
+        scores["peak in box"] = 100.0 * pointing.rate
     return scores
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import PIL.ImageOps
 import torch
+from filelock import FileLock
 from tqdm import tqdm
 
 from showattend.captioner import Captioner
@@ -41,7 +42,9 @@ class Grids:
     rows: np.ndarray
     mirrored_rows: np.ndarray | None
 
-    def read(self, positions: Sequence[int], mirrored: Sequence[bool] | None = None) -> torch.Tensor:
+    def read(
+        self, positions: Sequence[int], mirrored: Sequence[bool] | None = None
+    ) -> torch.Tensor:
         """fp16 grids (B, P, C) of some pictures, copied out of the file."""
         rows = self.rows[list(positions)]
         if mirrored is not None and self.mirrored_rows is not None:
@@ -57,7 +60,9 @@ class LiveGrids:
     captioner: Captioner
     pixels: PixelSettings
 
-    def read(self, positions: Sequence[int], mirrored: Sequence[bool] | None = None) -> torch.Tensor:
+    def read(
+        self, positions: Sequence[int], mirrored: Sequence[bool] | None = None
+    ) -> torch.Tensor:
         """Grids (B, P, C) of some pictures."""
         sides = mirrored if mirrored is not None else [False] * len(positions)
         squares = [
@@ -79,6 +84,7 @@ def live_grids(
             _refuse(error, corrupt)
             continue
         good.append(picture)
+    _need_some(good)
     return LiveGrids(good, captioner, pixels)
 
 
@@ -101,22 +107,17 @@ def cache_grids(
         DataError: a picture cannot be opened and ``corrupt`` is "fatal".
     """
     cells = (captioner.height * captioner.width, captioner.channels)
-    store = _Store(folder / fingerprint(captioner, pixels), cells)
-    kept, keys = _keys(pictures, corrupt)
+    folder = folder / fingerprint(captioner, pixels)
+    folder.mkdir(parents=True, exist_ok=True)
+    keyed = _keys(pictures, corrupt)
     sides = ("-", "m") if flips else ("-",)
-    wanted = [(picture, key + side) for picture, key in zip(kept, keys, strict=True) for side in sides]
-    missing = [(picture, key) for picture, key in wanted if key not in store.rows]
-    bad: set[str] = set()
-    with tqdm(total=len(missing), desc="grids", unit="img", disable=not missing) as bar:
-        for batch in _batches(dict((key, picture) for picture, key in missing)):
-            opened = list(_open_batch(batch, pixels, corrupt, bad))
-            if opened:
-                stacked = torch.from_numpy(np.stack([values for _, values in opened]))
-                store.append([key for key, _ in opened], _compute(captioner, stacked))
-            bar.update(len(batch))
-    good = [
-        (picture, key) for picture, key in zip(kept, keys, strict=True) if key + "-" not in bad
-    ]
+    wanted = {key + side: picture for picture, key in keyed for side in sides}
+    with FileLock(folder / "lock"):  # another run may want the same grids: it finds them then
+        store = _Store(folder, cells)
+        missing = {key: picture for key, picture in wanted.items() if key not in store.rows}
+        bad = _fill(store, missing, captioner, pixels, corrupt)
+    good = [(picture, key) for picture, key in keyed if key + "-" not in bad]
+    _need_some(good)
     return Grids(
         [picture for picture, _ in good],
         store.values(),
@@ -136,22 +137,40 @@ def fingerprint(captioner: Captioner, pixels: PixelSettings) -> str:
     return digest.hexdigest()
 
 
+def _fill(
+    store: "_Store",
+    missing: dict[str, Picture],
+    captioner: Captioner,
+    pixels: PixelSettings,
+    corrupt: str,
+) -> set[str]:
+    """Compute and store grids; returns the keys of the pictures that cannot be opened."""
+    bad: set[str] = set()
+    with tqdm(total=len(missing), desc="grids", unit="img", disable=not missing) as bar:
+        for batch in _batches(missing):
+            opened = list(_open_batch(batch, pixels, corrupt, bad))
+            if opened:
+                stacked = torch.from_numpy(np.stack([values for _, values in opened]))
+                store.append([key for key, _ in opened], _compute(captioner, stacked))
+            bar.update(len(batch))
+    return bad
+
+
 @torch.inference_mode()
 def _compute(captioner: Captioner, pixels_B3SS: torch.Tensor) -> np.ndarray:
     captioner.eval()
     return captioner.grid(pixels_B3SS.to(captioner.device)).half().cpu().numpy()
 
 
-def _keys(pictures: Sequence[Picture], corrupt: str) -> tuple[list[Picture], list[str]]:
-    kept, keys = [], []
+def _keys(pictures: Sequence[Picture], corrupt: str) -> list[tuple[Picture, str]]:
+    """The pictures whose file can be read, each with its key but for the side."""
+    keyed = []
     for picture in pictures:
         try:
-            keys.append(picture.digest()[:31])
+            keyed.append((picture, picture.digest()[:31]))
         except ImageError as error:
             _refuse(error, corrupt)
-            continue
-        kept.append(picture)
-    return kept, keys
+    return keyed
 
 
 def _open_batch(
@@ -166,6 +185,7 @@ def _open_batch(
 
 
 def _pixels(picture: Picture, pixels: PixelSettings, mirrored: bool) -> np.ndarray:
+    assert pixels.mean is not None and pixels.std is not None  # filled in when a run starts
     square = fit_square(picture.open(), pixels.size, pixels.resize)
     if mirrored:
         square = PIL.ImageOps.mirror(square)
@@ -178,6 +198,11 @@ def _refuse(error: ImageError, corrupt: str) -> None:
     tqdm.write(f"left out: {error}")
 
 
+def _need_some(good: Sequence[object]) -> None:
+    if not good:
+        raise DataError("none of the photographs can be opened; look at data.root")
+
+
 def _batches(items: dict[str, Picture]) -> Iterator[list[tuple[str, Picture]]]:
     pairs = list(items.items())
     for start in range(0, len(pairs), _BATCH):
@@ -188,7 +213,6 @@ class _Store:
     """Rows of fp16 grids in one file, their keys in another."""
 
     def __init__(self, folder: Path, cells: tuple[int, int]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self._grids, self._keys = folder / "grids.f16", folder / "keys.txt"
         self._cells = cells
         self._row_bytes = cells[0] * cells[1] * 2

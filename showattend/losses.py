@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -28,8 +29,8 @@ def doubly_stochastic_penalty(
     spoken = spoken_BKT.to(alpha_BKTP.dtype)
     total_BKP = (alpha_BKTP * spoken.unsqueeze(-1)).sum(dim=2)
     length_BK = spoken.sum(dim=2)
-    wanted_BK1 = 1.0
-    if target == "words_over_cells":
-        wanted_BK1 = (length_BK / alpha_BKTP.shape[-1]).unsqueeze(-1)
-    penalty_BK = (wanted_BK1 - total_BKP).square().sum(dim=-1)
+    wanted_BK = length_BK / alpha_BKTP.shape[-1]
+    if target == "one":
+        wanted_BK = torch.ones_like(length_BK)
+    penalty_BK = (wanted_BK.unsqueeze(-1) - total_BKP).square().sum(dim=-1)
     return penalty_BK[length_BK > 0].mean()

@@ -4,14 +4,16 @@
 >>> model.caption("photo.jpg").text
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import overload
+from typing import TypeVar, overload
 
 import numpy as np
 import torch
 
 from showattend.checkpoint import Checkpoint, CheckpointError, load_checkpoint
+from showattend.config import SearchSettings
 from showattend.decoder import Scene
 from showattend.images import ImageError, Photograph, fit_square, open_photograph, to_pixels
 from showattend.search import Caption, Regions, attend, beam_search, pick_words
@@ -22,6 +24,9 @@ _SHIPPED = Path(__file__).parent / "checkpoints"
 #: Photographs encoded at once; more gains nothing on a CPU and costs memory.
 _BATCH = 16
 
+Item = TypeVar("Item")
+AnyPhotograph = TypeVar("AnyPhotograph", bound=Photograph)
+
 
 def shipped_models() -> list[str]:
     """Names of the checkpoints that come with the package."""
@@ -29,7 +34,7 @@ def shipped_models() -> list[str]:
 
 
 def load(model: str | Path = "soft", device: str = "auto") -> "CaptionModel":
-    """Load a shipped model by name, or any checkpoint folder by path.
+    """Load a shipped model by name, or any checkpoint or run folder by path.
 
     Args:
         device: ``auto``, ``cpu``, ``cuda``, ``mps`` or any torch device string.
@@ -37,11 +42,24 @@ def load(model: str | Path = "soft", device: str = "auto") -> "CaptionModel":
         CheckpointError: unknown name, missing or damaged folder; one line.
         DeviceError: this machine has no such device; one line.
     """
-    folder = _SHIPPED / str(model) if str(model) in shipped_models() else Path(model)
+    checkpoint = load_checkpoint(checkpoint_folder(model), choose_device(device))
+    return CaptionModel(checkpoint, str(model))
+
+
+def checkpoint_folder(model: str | Path) -> Path:
+    """Where the checkpoint of a shipped model's name, a checkpoint or a run (its best) lies.
+
+    Raises:
+        CheckpointError: there is nothing of that name; one line.
+    """
+    if str(model) in shipped_models():
+        return _SHIPPED / str(model)
+    folder = Path(model)
     if not folder.exists():
         names = ", ".join(shipped_models()) or "none"
         raise CheckpointError(f"{model}: neither a shipped model ({names}) nor a checkpoint folder")
-    return CaptionModel(load_checkpoint(folder, choose_device(device)), str(model))
+    best = folder / "best"
+    return best if best.is_dir() else folder
 
 
 class DeviceError(ValueError):
@@ -111,18 +129,33 @@ class CaptionModel:
         max_words: int | None = None,
     ) -> list[list[Caption]]:
         """For every photograph the captions that the beam found, best first."""
-        changes = {"beam_size": beam_size, "max_words": max_words}
-        search = type(self.checkpoint.search).model_validate(
-            self.checkpoint.search.model_dump()
-            | {key: value for key, value in changes.items() if value is not None}
-        )
+        search = self._search(beam_size, max_words)
         return [
             captions
-            for scene in self._scenes(photographs)
-            for captions in beam_search(
-                self.checkpoint.captioner, self.checkpoint.vocabulary, scene, search
-            )
+            for batch in _batches(photographs, _BATCH)
+            for captions in self._ranked([self._pixels(photo) for photo in batch], search)
         ]
+
+    def stream(
+        self,
+        photographs: Iterable[AnyPhotograph],
+        *,
+        batch_size: int = _BATCH,
+        beam_size: int | None = None,
+        max_words: int | None = None,
+    ) -> Iterator[tuple[AnyPhotograph, Caption | ImageError]]:
+        """Every photograph with its caption, or with why it has none, in the order given.
+
+        Only ``batch_size`` photographs are open at a time, so their number has no limit; one that
+        cannot be opened takes nothing from the others.
+        """
+        search = self._search(beam_size, max_words)
+        for batch in _batches(photographs, batch_size):
+            opened = [self._pixels_or_error(photo) for photo in batch]
+            good = [pixels for pixels in opened if not isinstance(pixels, ImageError)]
+            ranked = iter(self._ranked(good, search) if good else [])
+            for photo, pixels in zip(batch, opened, strict=True):
+                yield photo, pixels if isinstance(pixels, ImageError) else next(ranked)[0]
 
     def sample(
         self,
@@ -132,7 +165,7 @@ class CaptionModel:
         generator: torch.Generator | None = None,
     ) -> Caption:
         """A caption drawn from the model's own distribution."""
-        (scene,) = self._scenes([photograph])
+        scene = self._look([self._pixels(photograph)])
         return pick_words(
             self.checkpoint.captioner,
             self.checkpoint.vocabulary,
@@ -152,20 +185,41 @@ class CaptionModel:
             ImageError: the photograph cannot be opened.
             ValueError: the sentence has no words.
         """
-        (scene,) = self._scenes([photograph])
+        scene = self._look([self._pixels(photograph)])
         return attend(self.checkpoint.captioner, self.checkpoint.vocabulary, scene, sentence)[0]
 
-    def _scenes(self, photographs: Sequence[Photograph]) -> Iterator[Scene]:
-        for start in range(0, len(photographs), _BATCH):
-            squares = [self._pixels(photo) for photo in photographs[start : start + _BATCH]]
-            yield self._look(torch.from_numpy(np.stack(squares)))
+    def _search(self, beam_size: int | None, max_words: int | None) -> SearchSettings:
+        """The checkpoint's own settings, but for what is asked for."""
+        changes = {"beam_size": beam_size, "max_words": max_words}
+        return SearchSettings.model_validate(
+            self.checkpoint.search.model_dump()
+            | {key: value for key, value in changes.items() if value is not None}
+        )
 
     def _pixels(self, photograph: Photograph) -> np.ndarray:
         pixels = self.checkpoint.pixels
         square = fit_square(open_photograph(photograph), pixels.size, pixels.resize)
         return to_pixels(square, pixels.mean, pixels.std)
 
+    def _pixels_or_error(self, photograph: Photograph) -> np.ndarray | ImageError:
+        try:
+            return self._pixels(photograph)
+        except ImageError as error:
+            return error
+
+    def _ranked(self, squares: Sequence[np.ndarray], search: SearchSettings) -> list[list[Caption]]:
+        """For each of one batch's squares the captions that the beam found, best first."""
+        captioner, vocabulary = self.checkpoint.captioner, self.checkpoint.vocabulary
+        return beam_search(captioner, vocabulary, self._look(squares), search)
+
     @torch.inference_mode()
-    def _look(self, pixels_B3SS: torch.Tensor) -> Scene:
+    def _look(self, squares: Sequence[np.ndarray]) -> Scene:
         captioner = self.checkpoint.captioner
-        return captioner.look(captioner.grid(pixels_B3SS.to(captioner.device)))
+        pixels_B3SS = torch.from_numpy(np.stack(squares)).to(captioner.device)
+        return captioner.look(captioner.grid(pixels_B3SS))
+
+
+def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch

@@ -17,6 +17,8 @@ from showattend.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 
 #: Never written. The end mark is forbidden as the first word besides: a caption has words.
 _FORBIDDEN = [PAD, START, UNKNOWN]
+#: Tokens that are written without a space before them. Others with an apostrophe are words: 'til.
+_JOINED = ("'s", "'m", "'d", "'ll", "'re", "'ve", "n't")
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,10 @@ class Caption:
 
     @property
     def text(self) -> str:
-        """The words as one line; "'s" and "n't" are joined to the word before them."""
+        """The words as one line; "'s", "n't" and their kin are joined to the word before them."""
         text = ""
         for word in self.words:
-            joined = not text or word.startswith("'") or word == "n't"
-            text += word if joined else f" {word}"
+            text += word if not text or word in _JOINED else f" {word}"
         return text
 
     def maps(self) -> np.ndarray:
@@ -198,7 +199,8 @@ class _Beam:
     def finished(self, t: int) -> Tensor:
         """(B,) bool: no live beam ranks above the image's worst kept caption."""
         rank_B = self.log_prob_BK.amax(dim=1) / (t + 2) ** self.search.length_penalty
-        return self.ended.rank_BK.amin(dim=1) >= rank_B
+        finished_B: Tensor = self.ended.rank_BK.amin(dim=1) >= rank_B
+        return finished_B
 
     def keep(self, images: Tensor) -> None:
         """Go on with some of the images (a mask) only."""
@@ -277,7 +279,7 @@ def _choose(
     probs_BV = (log_probs_BV / temperature).softmax(dim=-1)
     ordered_BV, order_BV = probs_BV.sort(dim=-1, descending=True)
     before_BV = ordered_BV.cumsum(dim=-1) - ordered_BV
-    ordered_BV = ordered_BV.masked_fill(before_BV >= top_p, 0.0)  # the first is always kept
+    ordered_BV[:, 1:].masked_fill_(before_BV[:, 1:] >= top_p, 0.0)  # the first is always kept
     picked_B1 = torch.multinomial(ordered_BV, 1, generator=generator)
     return order_BV.gather(1, picked_B1).squeeze(1)
 
@@ -286,7 +288,7 @@ def _choose(
 def attend(
     captioner: Captioner, vocabulary: Vocabulary, scene: Scene, sentence: str
 ) -> list[Caption]:
-    """Where the model looks when it is made to say a given sentence (teacher forcing), per image."""
+    """Where the model looks when it is made to say a sentence (teacher forcing), per image."""
     words, ids = tuple(ptb_tokens(sentence)), vocabulary.encode(sentence)
     if not words:
         raise ValueError(f"{sentence!r}: has no words; give a sentence such as 'a dog on grass'")

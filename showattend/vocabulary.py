@@ -20,8 +20,9 @@ class Vocabulary:
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words: tuple[str, ...] = SPECIALS + tuple(words)
-        self._ids = {word: index for index, word in enumerate(self.words)}
-        if len(self._ids) != len(self.words):
+        # Without the specials: a caption that holds the text <end> must not end there.
+        self._ids = {word: index for index, word in enumerate(self.words) if index > UNKNOWN}
+        if len(set(self.words)) != len(self.words):
             raise ValueError("vocabulary: a word is listed twice, or is one of the four specials")
 
     def __len__(self) -> int:
@@ -41,7 +42,7 @@ class Vocabulary:
 
     def grown(self, other: "Vocabulary") -> "Vocabulary":
         """These words in their places, then the other's that are new."""
-        new = [word for word in other.words if word not in self._ids]
+        new = [word for word in other.words[len(SPECIALS) :] if word not in self._ids]
         return Vocabulary([*self.words[len(SPECIALS) :], *new])
 
     def encode(self, caption: str) -> list[int]:

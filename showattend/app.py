@@ -1,0 +1,587 @@
+"""The web page: a photograph in, its caption, and where the model looked for every word.
+
+All pictures of a caption are drawn when it is made, so that stepping through the words needs no
+server. The page and the server ask no other host: no telemetry, no version check, no web fonts, and
+Gradio's own way of fetching URLs is shut.
+"""
+
+import argparse
+import base64
+import html
+import io
+import json
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import gradio as gr
+from PIL import Image
+
+from showattend.checkpoint import CheckpointError
+from showattend.config import SearchSettings
+from showattend.images import ImageError, Resize, open_photograph
+from showattend.overlay import (
+    DISPLAY_SIDE,
+    STRENGTH,
+    save_animation,
+    save_figure,
+    scale_top,
+    word_overlays,
+)
+from showattend.predict import CaptionModel, load, shipped_models
+from showattend.search import Caption
+
+EXAMPLES = Path(__file__).parent / "examples"
+UPLOAD_LIMIT = "20mb"
+QUEUE_LIMIT = 32  # visitors waiting; the next one is told that the queue is full
+KEPT_SECONDS = 3600  # how long photographs and files outlive their last use
+SWEEP_SECONDS = 600
+
+
+# --- what was read off a photograph ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The captions that the beam found for one photograph, and which of them is shown.
+
+    Attributes:
+        name: the photograph's file name, without its suffix.
+        photo: upright RGB, at most `DISPLAY_SIDE` a side.
+        resize: how the model's square was cut from it.
+        captions: best first.
+        length_penalty: of the ranking, see `rank`.
+        model: the model's name.
+        chosen: index of the caption shown.
+    """
+
+    name: str
+    photo: Image.Image
+    resize: Resize
+    captions: tuple[Caption, ...]
+    length_penalty: float
+    model: str
+    chosen: int = 0
+
+    @property
+    def caption(self) -> Caption:
+        return self.captions[self.chosen]
+
+    def rank(self, caption: Caption) -> float:
+        """log p / (T + 1)^length_penalty, the number that the beam orders captions by."""
+        return caption.log_prob / float((len(caption.words) + 1) ** self.length_penalty)
+
+
+def read_photograph(model: CaptionModel, path: str, name: str, beam_size: int) -> Reading:
+    """Caption the photograph at `path`.
+
+    Raises:
+        ImageError: it cannot be opened; one line.
+    """
+    photo = open_photograph(path)
+    (captions,) = model.candidates([photo], beam_size=beam_size)
+    photo.thumbnail((DISPLAY_SIDE, DISPLAY_SIDE))  # what is drawn on; a visit need not hold more
+    checkpoint = model.checkpoint
+    return Reading(
+        Path(name).stem,
+        photo,
+        checkpoint.pixels.resize,
+        tuple(captions),
+        checkpoint.search.length_penalty,
+        model.name,
+    )
+
+
+def as_json(reading: Reading) -> dict[str, Any]:
+    """Everything that was read, for programs; `maps` are T maps of the grid, row by row."""
+    return {
+        "photograph": reading.name,
+        "model": reading.model,
+        "length_penalty": reading.length_penalty,
+        "chosen": reading.chosen,
+        "captions": [
+            {
+                "text": caption.text,
+                "words": caption.words,
+                "log_prob": caption.log_prob,
+                "rank": reading.rank(caption),
+                "maps": caption.maps().round(6).astype(float).tolist(),
+            }
+            for caption in reading.captions
+        ],
+    }
+
+
+def write_files(reading: Reading, strength: float, folder: Path) -> tuple[Path, Path, Path]:
+    """The shown caption as figure (PNG), animation (GIF) and JSON in `folder`."""
+    figure, animation, data = (
+        folder / f"{reading.name}_{name}" for name in ("figure.png", "words.gif", "caption.json")
+    )
+    caption, photo, resize = reading.caption, reading.photo, reading.resize
+    save_figure(figure, photo, caption.words, caption.maps(), resize, title=caption.text)
+    save_animation(animation, photo, caption.words, caption.maps(), resize, strength=strength)
+    data.write_text(json.dumps(as_json(reading), indent=1) + "\n", encoding="utf-8")
+    return figure, animation, data
+
+
+class Models:
+    """The models that the page offers; each is loaded once, when it is first asked for."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        if not names:
+            raise CheckpointError("no model to serve: name a checkpoint folder")
+        self.names = list(names)
+        self._loaded: dict[str, CaptionModel] = {}
+        self._loading = threading.Lock()
+
+    def get(self, name: str) -> CaptionModel:
+        """The model of that name.
+
+        Raises:
+            CheckpointError: the page does not offer it, or its folder is missing or damaged.
+        """
+        if name not in self.names:  # a request may name any folder of this machine
+            raise CheckpointError(f"{name}: not among the models of this page")
+        with self._loading:
+            if name not in self._loaded:
+                self._loaded[name] = load(name)
+            return self._loaded[name]
+
+
+# --- HTML -----------------------------------------------------------------------------------------
+
+HINT = '<div class="sa-hint">Choose a photograph, or click an example.</div>'
+
+
+def stage_html(reading: Reading, strength: float) -> str:
+    """The photograph with all its overlays stacked upon it, and the words that lay one open.
+
+    Step 0 is the bare photograph, step t the caption's word t; the page begins at word 1.
+    """
+    caption, maps_Thw = reading.caption, reading.caption.maps()
+    overlays = word_overlays(reading.photo, maps_Thw, reading.resize, strength)
+    _, rows, columns = maps_Thw.shape
+    notes = [_peak_note(word, map_hw.max(), map_hw.size) for word, map_hw in _pairs(caption)]
+    steps = list(
+        zip(
+            ["photograph", *caption.words],
+            ["The photograph itself.", *notes],
+            [reading.photo, *overlays],
+            strict=True,
+        )
+    )
+    pictures = "".join(
+        f'<img src="{_jpeg_url(picture)}" alt="{html.escape(note)}"{_current(step == 1)}>'
+        for step, (_, note, picture) in enumerate(steps)
+    )
+    chips = "".join(
+        f'<button type="button" class="sa-chip" data-step="{step}"{_current(step == 1)}>'
+        f"{html.escape(word)}</button>"
+        for step, (word, _, _) in enumerate(steps)
+    )
+    key = html.escape(f"{reading.model}/{reading.name}/{caption.text}")
+    return f"""
+<div class="sa-stage" data-key="{key}">
+  <div class="sa-pictures">{pictures}</div>
+  <div class="sa-scale">
+    <span>0</span><span class="sa-ramp"></span><span>{scale_top(maps_Thw):.2g}</span>
+    <span class="sa-faint"
+      >weight of one of {rows} × {columns} cells, one scale for all words</span>
+  </div>
+  <div class="sa-chips" role="group" aria-label="Words of the caption">{chips}</div>
+  <div class="sa-steps">
+    <button type="button" data-move="-1" title="Left arrow key">‹ Previous</button>
+    <span class="sa-note" aria-live="polite">{html.escape(steps[1][1])}</span>
+    <button type="button" data-move="1" title="Right arrow key">Next ›</button>
+  </div>
+</div>"""
+
+
+def captions_html(reading: Reading) -> str:
+    """The captions of the beam as a table; each is a button."""
+    rows = "".join(
+        f"<tr{_current(index == reading.chosen)}><td>{index + 1}</td>"
+        f'<td><button type="button" data-index="{index}">{html.escape(caption.text)}</button></td>'
+        f"<td>{caption.log_prob:.2f}</td><td>{reading.rank(caption):.3f}</td></tr>"
+        for index, caption in enumerate(reading.captions)
+    )
+    penalty = f"{reading.length_penalty:g}"
+    return f"""
+<div class="sa-heading">Captions that the beam found
+  <span class="sa-faint">Click one to see its words.</span></div>
+<table class="sa-captions">
+  <thead><tr><th>#</th><th>Caption</th><th>log p</th><th>normalised</th></tr></thead>
+  <tbody>{rows}</tbody>
+</table>
+<p class="sa-faint">log p is the natural logarithm of the caption's probability; normalised is
+log p / (words + 1)<sup>{penalty}</sup>, so that a caption does not lose by its length alone. The
+highest comes first.</p>"""
+
+
+def figure_html(reading: Reading, figure: Path) -> str:
+    """The figure of all words; on a phone it is wider than the page and scrolls."""
+    alt = html.escape(f"The photograph under each word of “{reading.caption.text}”")
+    url = _data_url(figure.read_bytes(), "png")
+    return f'''
+<div class="sa-heading">All words at once</div>
+<div class="sa-figure"><img src="{url}" alt="{alt}"></div>'''
+
+
+def _pairs(caption: Caption) -> list[tuple[str, Any]]:
+    return list(zip(caption.words, caption.maps(), strict=True))
+
+
+def _peak_note(word: str, peak: float, cells: int) -> str:
+    even = 1 / cells
+    return f"“{word}”: the strongest cell holds {peak:.1%}; an even look gives each {even:.1%}."
+
+
+def _current(yes: bool) -> str:
+    return ' aria-current="true"' if yes else ""
+
+
+def _jpeg_url(picture: Image.Image) -> str:
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=88)
+    return _data_url(buffer.getvalue(), "jpeg")
+
+
+def _data_url(image: bytes, kind: str) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
+
+
+# Gradio calls these once, when the component is shown; its content changes later, so the listeners
+# are on the component. `watch` runs after each change: a new caption starts at its first word, a
+# new strength stays at the word.
+_STAGE_JS = """
+let step = 1, key = null;
+const show = (wanted) => {
+  const chips = [...element.querySelectorAll('.sa-chip')];
+  if (!chips.length) return;
+  step = (wanted + chips.length) % chips.length;
+  const pictures = element.querySelectorAll('.sa-pictures img');
+  for (const list of [chips, pictures]) {
+    list.forEach((item, i) => item.toggleAttribute('aria-current', i === step));
+  }
+  element.querySelector('.sa-note').textContent = pictures[step].alt;
+};
+element.addEventListener('click', (event) => {
+  const button = event.target.closest('button');
+  if (button?.dataset.step) show(Number(button.dataset.step));
+  if (button?.dataset.move) show(step + Number(button.dataset.move));
+});
+document.addEventListener('keydown', (event) => {
+  const move = {ArrowLeft: -1, ArrowRight: 1}[event.key];
+  const busy = event.target.closest?.('input, textarea, select, [role="dialog"], .gallery');
+  if (move && !busy && !event.ctrlKey && !event.altKey && !event.metaKey) show(step + move);
+});
+watch('value', () => {
+  const stage = element.querySelector('.sa-stage');
+  const fresh = stage?.dataset.key !== key;
+  key = stage?.dataset.key ?? null;
+  show(fresh ? 1 : step);
+  if (stage && fresh) stage.scrollIntoView({behavior: 'smooth', block: 'nearest'});
+});
+"""
+
+_CAPTIONS_JS = """
+element.addEventListener('click', (event) => {
+  const button = event.target.closest('button[data-index]');
+  if (button) trigger('select', {index: Number(button.dataset.index), value: button.textContent});
+});
+"""
+
+_CSS = """
+.gradio-container { max-width: 1180px !important; margin: 0 auto; }
+:root { --sa-accent: #c2410c; --sa-on-accent: #fff; }
+.dark { --sa-accent: #fb923c; --sa-on-accent: #1c1917; }
+.sa-faint { color: var(--body-text-color-subdued); font-size: 13px; font-weight: normal; }
+.sa-heading { font-weight: 600; margin: 12px 0 8px; }
+.sa-hint { display: grid; place-items: center; min-height: 430px; border-radius: 10px;
+  border: 2px dashed var(--border-color-primary); color: var(--body-text-color-subdued); }
+.sa-stage { display: grid; gap: 12px; scroll-margin: 12px; }
+.sa-pictures { display: grid; border-radius: 10px; overflow: hidden; background: #1c1917; }
+.sa-pictures img { grid-area: 1 / 1; width: 100%; max-height: 62vh; object-fit: contain;
+  opacity: 0; transition: opacity 0.18s; }
+.sa-pictures img:first-child, .sa-pictures img[aria-current] { opacity: 1; }
+.sa-scale { display: flex; flex-wrap: wrap; gap: 2px 8px; align-items: center; font-size: 13px; }
+.sa-ramp { width: 110px; height: 10px; border-radius: 5px; background: linear-gradient(90deg,
+  #000004, #280b53, #65156e, #9f2a63, #d44842, #f57d15, #fac127, #fcffa4); }
+.sa-chips { display: flex; flex-wrap: wrap; gap: 6px; }
+.sa-chip, .sa-steps button { border: 1px solid var(--border-color-primary);
+  background: var(--block-background-fill); }
+.sa-chip { font-size: 18px; line-height: 1.3; padding: 5px 13px; border-radius: 999px; }
+.sa-chip:first-child { border-style: dashed; color: var(--body-text-color-subdued); }
+.sa-chip:hover, .sa-steps button:hover { border-color: var(--sa-accent); }
+.sa-chip[aria-current] { background: var(--sa-accent); border: 1px solid var(--sa-accent);
+  color: var(--sa-on-accent); }
+.sa-steps { display: flex; gap: 12px; align-items: center; justify-content: space-between; }
+.sa-steps button { flex: none; padding: 6px 14px; border-radius: 8px; }
+.sa-note { text-align: center; font-size: 14px; min-height: 3em; display: grid;
+  place-items: center; color: var(--body-text-color-subdued); }
+.sa-captions { width: 100%; border-collapse: collapse; margin-bottom: 6px; }
+.sa-captions th, .sa-captions td { padding: 6px 8px; text-align: right; white-space: nowrap;
+  border-bottom: 1px solid var(--border-color-primary); font-variant-numeric: tabular-nums; }
+.sa-captions th { font-weight: normal; font-size: 13px; color: var(--body-text-color-subdued); }
+.sa-captions :is(th, td):nth-child(2) { text-align: left; width: 100%; white-space: normal; }
+.sa-captions button { text-align: left; }
+.sa-captions button:hover { color: var(--sa-accent); text-decoration: underline; }
+.sa-captions tr[aria-current] button { font-weight: 600; color: var(--sa-accent); }
+.sa-figure { width: 0; min-width: 100%; overflow-x: auto; border-radius: 10px; background: #fff; }
+.sa-figure img { max-width: 100%; margin: 0 auto; }
+#examples > .gallery { display: grid; grid-template-columns: repeat(3, 1fr); gap: 8px; }
+#examples :is(.container, img) { width: 100%; max-width: none; height: auto;
+  aspect-ratio: 3 / 2; object-fit: cover; }
+.html-container { padding: 0 !important; }
+@media (max-width: 768px) {
+  /* One column in the order of use: photograph, examples, caption, controls. */
+  .sa-left { display: contents !important; }
+  .sa-left > * { width: 100%; }
+  .sa-controls { order: 1; }
+  #examples > .gallery { grid-template-columns: repeat(6, 1fr); gap: 4px; }
+  .sa-figure img { max-width: none; width: 900px; }
+}
+"""
+
+
+# --- page -----------------------------------------------------------------------------------------
+
+_INTRODUCTION = """
+# showattend: what it says, and where it looks
+**Soft attention:** the photograph becomes a grid of cells, and before it writes a word the model
+spreads a weight of 1 over the cells and reads their weighted average. Step through the words: the
+brighter a place, the more of that weight lies there
+([Xu et al. 2015](https://arxiv.org/abs/1502.03044)).
+"""
+_DOWNLOADS = ("Download figure (PNG)", "Download animation (GIF)", "Download data (JSON)")
+_PRIVACY = (
+    "Photographs stay on the machine that runs this page and are deleted about an hour later."
+)
+
+
+def build_app(models: Sequence[str]) -> gr.Blocks:
+    """The page for these models: shipped names or checkpoint folders, the first one preselected.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    return _build(Models(models))
+
+
+def _build(models: Models) -> gr.Blocks:
+    _stay_home()
+    with gr.Blocks(
+        title="showattend", analytics_enabled=False, delete_cache=(SWEEP_SECONDS, KEPT_SECONDS)
+    ) as page:
+        reading = gr.State(time_to_live=KEPT_SECONDS)
+        gr.Markdown(_INTRODUCTION)
+        with gr.Row():
+            with gr.Column(scale=2, min_width=320, elem_classes="sa-left"):
+                photo = gr.Image(
+                    label="Photograph: upload, drop, paste or take one",
+                    sources=["upload", "clipboard", "webcam"],
+                    type="filepath",
+                    height=260,
+                    buttons=[],
+                )
+                gr.Examples(
+                    [[str(path)] for path in sorted(EXAMPLES.glob("*.jpg"))],
+                    photo,
+                    label="Or click an example",
+                    cache_examples=False,
+                    api_visibility="private",
+                    elem_id="examples",
+                )
+                with gr.Group(elem_classes="sa-controls"):
+                    name = gr.Dropdown(
+                        models.names,
+                        label="Model",
+                        info="Which of the trained models writes the caption.",
+                        visible=len(models.names) > 1,
+                    )
+                    strength = gr.Slider(
+                        0,
+                        1,
+                        STRENGTH,
+                        step=0.05,
+                        label="Overlay strength",
+                        info="How much of the photograph gives way to the colours.",
+                        buttons=[],
+                    )
+                    beam_size = gr.Slider(
+                        1,
+                        10,
+                        SearchSettings().beam_size,
+                        step=1,
+                        label="Beam size",
+                        info="How many captions are followed at once; 1 is greedy search.",
+                        buttons=[],
+                    )
+            with gr.Column(scale=3, min_width=320):
+                stage = gr.HTML(HINT, js_on_load=_STAGE_JS, apply_default_css=False)
+        with gr.Column(visible=False) as results:
+            captions = gr.HTML(js_on_load=_CAPTIONS_JS, apply_default_css=False)
+            figure = gr.HTML(apply_default_css=False)
+            with gr.Row():
+                downloads = [
+                    gr.DownloadButton(label, size="md", interactive=False) for label in _DOWNLOADS
+                ]
+        with gr.Accordion("Credits and privacy", open=False):
+            gr.Markdown(_PRIVACY)
+            gr.Markdown((EXAMPLES / "CREDITS.md").read_text(encoding="utf-8"))
+
+        shown = [reading, stage, captions, results]
+        files = [figure, *downloads]
+        # Gradio would decode the upload itself (`preprocess`); it is `open_photograph`'s to open.
+        listen = partial(gr.on, preprocess=False, api_visibility="private", show_progress="minimal")
+        for event in (
+            listen(
+                [photo.change, beam_size.change, name.change],
+                partial(_caption, models),
+                [photo, name, beam_size, strength],
+                shown,
+                trigger_mode="always_last",
+            ),
+            listen([captions.select], _choose, [reading, strength], shown),
+            listen(
+                [strength.change], _redraw, [reading, strength], [stage], trigger_mode="always_last"
+            ),
+        ):
+            event.then(
+                partial(_files, Path(figure.GRADIO_CACHE)),
+                [reading, strength],
+                files,
+                api_visibility="private",
+                show_progress="hidden",
+            )
+    return page
+
+
+def _caption(
+    models: Models, photo: dict[str, Any] | None, name: str, beam_size: int, strength: float
+) -> list[Any]:
+    """`photo` is Gradio's record of an uploaded file, or None."""
+    if photo is None:
+        return _nothing()
+    path = str(photo["path"])
+    file_name = Path(photo["orig_name"] or path).name
+    try:
+        reading = read_photograph(models.get(name), path, file_name, int(beam_size))
+    except (ImageError, CheckpointError) as error:
+        line = str(error).replace(path, file_name)
+        gr.Warning(html.escape(line), title="No caption", duration=20)
+        return _nothing()
+    return _shown(reading, strength)
+
+
+def _choose(reading: Reading, strength: float, event: gr.SelectData) -> list[Any]:
+    return _shown(replace(reading, chosen=range(len(reading.captions))[event.index]), strength)
+
+
+def _redraw(reading: Reading | None, strength: float) -> str:
+    return stage_html(reading, strength) if reading else HINT
+
+
+def _shown(reading: Reading, strength: float) -> list[Any]:
+    """For the outputs reading, stage, captions, results."""
+    stage = stage_html(reading, strength)
+    return [reading, stage, captions_html(reading), gr.Column(visible=True)]
+
+
+def _nothing() -> list[Any]:
+    return [None, HINT, "", gr.Column(visible=False)]
+
+
+def _files(cache: Path, reading: Reading | None, strength: float) -> list[Any]:
+    """For the outputs figure and the three download buttons; files in the cache are swept."""
+    if reading is None:
+        return ["", *[gr.DownloadButton(value=None, interactive=False)] * 3]
+    cache.mkdir(parents=True, exist_ok=True)
+    paths = write_files(reading, strength, Path(tempfile.mkdtemp(dir=cache)))
+    buttons = [gr.DownloadButton(value=str(path), interactive=True) for path in paths]
+    return [figure_html(reading, paths[0]), *buttons]
+
+
+# --- server ---------------------------------------------------------------------------------------
+
+
+def serve(models: Sequence[str], host: str, port: int) -> None:
+    """Serve the page until interrupted.
+
+    Raises:
+        CheckpointError: no model, or the first one is missing or damaged; one line.
+        OSError: the port is taken.
+    """
+    offered = Models(models)
+    offered.get(offered.names[0])  # a mistyped folder fails here, not at the first visitor
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the folder below goes too
+    # Gradio serves whatever lies in its cache. By default all Gradio programs share one.
+    with tempfile.TemporaryDirectory(prefix="showattend-") as cache:
+        os.environ["GRADIO_TEMP_DIR"] = cache
+        page = _build(offered).queue(max_size=QUEUE_LIMIT)
+        page.launch(
+            server_name=host,
+            server_port=port,
+            share=False,
+            max_file_size=UPLOAD_LIMIT,
+            enable_monitoring=False,
+            run_history=False,
+            ssr_mode=False,
+            pwa=False,
+            mcp_server=False,
+            footer_links=[],
+            theme=_theme(),
+            css=_CSS,
+        )
+
+
+def _theme() -> gr.themes.Base:
+    return gr.themes.Default(
+        primary_hue="orange",
+        secondary_hue="orange",
+        neutral_hue="stone",
+        font=["system-ui", "sans-serif"],
+        font_mono=["ui-monospace", "monospace"],
+    )
+
+
+def _stay_home() -> None:
+    """Shut every way by which Gradio asks other hosts."""
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+
+    async def refuse(*_: object, **__: object) -> NoReturn:
+        raise ValueError("showattend fetches no URL: upload the photograph itself")
+
+    # A request may name a URL in place of a file. Both of Gradio's ways to it pass through
+    # safehttpx, which would even ask a public resolver for the name.
+    safehttpx = gr.processing_utils.sh
+    safehttpx.get = safehttpx.async_validate_url = refuse
+
+
+def main() -> None:
+    """`python -m showattend.app`: the page alone."""
+    parser = argparse.ArgumentParser(prog="showattend.app", description=__doc__)
+    parser.add_argument(
+        "--model",
+        action="append",
+        metavar="NAME|FOLDER",
+        help="a shipped model or a checkpoint folder; repeat to offer several (default: shipped)",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    parser.add_argument("--port", type=int, default=7860, help="port (%(default)s)")
+    wanted = parser.parse_args()
+    try:
+        serve(wanted.model or shipped_models(), wanted.host, wanted.port)
+    except (CheckpointError, OSError) as error:
+        raise SystemExit(f"showattend: {error}") from None
+
+
+if __name__ == "__main__":
+    main()

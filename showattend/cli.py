@@ -1,0 +1,355 @@
+"""The program ``showattend``: arguments in, the package's own functions called.
+
+Whatever needs torch is imported by the command that uses it, so that ``--help`` answers at once.
+"""
+
+import argparse
+import io
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import showattend
+
+_PACKAGE = Path(showattend.__file__).parent
+#: The shipped configs lie in the package once it is installed, and beside it in a checkout.
+_CONFIGS = (_PACKAGE / "configs", _PACKAGE.parent / "configs")
+#: Names the data of the shipped models, which have no run folder around them.
+_SHIPPED_CONFIG = "flickr8k_soft"
+
+DONE, SOME_FAILED, REFUSED = 0, 1, 2
+INTERRUPTED, BROKEN_PIPE = 130, 141  # as shells count them: 128 + the signal
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit code.
+
+    0: all is done; 1: some photographs have no caption; 2: the command cannot be carried out, and
+    one line on stderr says why; 130: interrupted; 141: nobody reads the output any more.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A file's name may hold letters that the output's encoding lacks.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    args = _parse(sys.argv[1:] if argv is None else argv)
+    try:
+        code: int = args.command(args)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        print("showattend: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes stdout once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _refuse(f"{where}{error.strerror or error}")
+    except ValueError as error:
+        if not _is_ours(error):
+            raise
+        return _refuse(str(error))
+
+
+def _is_ours(error: ValueError) -> bool:
+    """Whether a line of this package raised it, for people to read; in a library it is a bug."""
+    innermost, _ = list(traceback.walk_tb(error.__traceback__))[-1]
+    return str(innermost.f_globals["__name__"]).startswith("showattend.")
+
+
+def _refuse(reason: str) -> int:
+    print(f"showattend: error: {' '.join(reason.splitlines())}", file=sys.stderr)
+    return REFUSED
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong, as the rest of the program does."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(REFUSED, f"showattend: error: {message}; see {self.prog} --help\n")
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    """argparse takes PATH... only in one piece; here options may stand between them."""
+    parser = build_parser()
+    args, left = parser.parse_known_args(argv)
+    options = left[: left.index("--")] if "--" in left else left
+    unknown = [word for word in options if word.startswith("-") or "words" not in args]
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if left:
+        args.words += [word for word in left if word != "--"]
+    return args
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All commands with their options; the result names the function to call as ``command``."""
+    parser = _Parser(
+        prog="showattend",
+        description="Caption photographs and see where the model looked for every word.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {showattend.__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    caption = commands.add_parser("caption", help="caption photographs")
+    train = commands.add_parser("train", help="train a model, or take a training up again")
+    evaluate = commands.add_parser("evaluate", help="caption a data set's split and score it")
+    app = commands.add_parser("app", help="serve the web page")
+    _add_caption(caption)
+    _add_train(train)
+    _add_evaluate(evaluate)
+    _add_app(app)
+    for command in (caption, train, evaluate):
+        _add_device(command)
+    return parser
+
+
+def _add_caption(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Caption photographs; every result is written as soon as it is known."
+    parser.set_defaults(command=_caption)
+    add = parser.add_argument
+    add("words", nargs="+", metavar="PATH", help="file, folder (the images in it) or glob")
+    add("--model", default="soft", help="shipped name, checkpoint or run folder (default: soft)")
+    add("--beam", type=_number(1, 64), metavar="N", help="captions kept at every word; 1 is greedy")
+    add("--batch", type=_number(1), default=16, metavar="N", help="images at once (default: 16)")
+    add("--overlay", type=Path, metavar="DIR", help="also draw where the model looked")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--csv",
+        dest="form",
+        action="store_const",
+        const="csv",
+        default="text",
+        help="rows of image,caption,log_prob in place of PATH<tab>CAPTION",
+    )
+    form.add_argument(
+        "--json", dest="form", action="store_const", const="json", help="one JSON object a line"
+    )
+    add("--weights", action="store_true", help="with --json: the attention, (words, rows, columns)")
+
+
+def _add_train(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Train a model into a new run folder, or go on with an interrupted run."
+    parser.set_defaults(command=_train)
+    add = parser.add_argument
+    _add_overrides(parser)
+    origin = parser.add_mutually_exclusive_group(required=True)
+    origin.add_argument("--config", metavar="FILE", help="YAML file, or a shipped config's name")
+    origin.add_argument("--resume", type=Path, metavar="RUN", help="run folder to go on with")
+    add("--run", type=Path, metavar="DIR", help="new run folder (default: runs/CONFIG)")
+    add("--init", metavar="CHECKPOINT", help="start from this model: shipped name or folder")
+    add(
+        "--cache",
+        type=Path,
+        default=_cache_folder(),
+        metavar="DIR",
+        help="where a frozen encoder's grids are kept (default: %(default)s)",
+    )
+
+
+def _add_evaluate(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Caption a data set's split, never shown a reference, and score it."
+    parser.set_defaults(command=_evaluate)
+    add = parser.add_argument
+    _add_overrides(parser)
+    add("--checkpoint", required=True, help="shipped name, checkpoint or run folder")
+    add(
+        "--data",
+        "--config",
+        metavar="CONFIG",
+        help="config that names the data (default: what the checkpoint was trained on)",
+    )
+    add("--split", default="val", help="train, val (default) or test")
+    add("--beam", type=_number(1, 64), metavar="N", help="captions kept at every word; 1 is greedy")
+    add("--results", type=Path, metavar="FILE", help="also write the captions, as COCO results")
+
+
+def _add_app(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Serve the web page: a photograph in, where the model looked out."
+    parser.set_defaults(command=_app)
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    add("--port", type=_number(0, 65535), default=7860, help="default: %(default)s")
+    add("--model", nargs="+", metavar="NAME", help="models to offer (default: the shipped ones)")
+
+
+def _add_overrides(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "words", nargs="*", metavar="SECTION.KEY=VALUE", help="a setting to change in the config"
+    )
+
+
+def _add_device(parser: argparse.ArgumentParser) -> None:
+    choices = ("auto", "cpu", "cuda", "mps")
+    parser.add_argument("--device", choices=choices, default="auto", help="default: %(default)s")
+
+
+def _number(low: int, high: int = sys.maxsize) -> Callable[[str], int]:
+    """The type of an option that takes a whole number from ``low`` to ``high``."""
+
+    def read(text: str) -> int:
+        number = int(text) if text.isdecimal() else low - 1
+        if low <= number <= high:
+            return number
+        to = f" to {high}" if high < sys.maxsize else " on"
+        raise argparse.ArgumentTypeError(f"{text} is no whole number from {low}{to}")
+
+    return read
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+def _caption(args: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    from showattend.files import Overlays, Report, find_photographs
+    from showattend.images import ImageError
+    from showattend.predict import load
+
+    if args.weights and args.form != "json":
+        return _refuse("--weights: only JSON can hold them; add --json")
+    model = load(args.model, args.device)
+    report = Report(args.form, model.name, args.weights)
+    report.begin()
+    paths = []
+    for name in args.words:
+        try:
+            paths += find_photographs(name)
+        except ImageError as error:
+            report.add(name, error)
+    if args.overlay is not None:
+        report.overlays = Overlays(args.overlay, model.checkpoint.pixels.resize)
+        report.overlays.refuse_originals(paths)
+    results = model.stream(paths, batch_size=args.batch, beam_size=args.beam)
+    with tqdm(total=len(paths), unit="img", disable=None) as bar:  # None: only on a terminal
+        for path, result in results:
+            report.add(path, result)
+            bar.update()
+    return SOME_FAILED if report.failures else DONE
+
+
+def _train(args: argparse.Namespace) -> int:
+    from showattend.config import read_settings
+    from showattend.predict import checkpoint_folder, choose_device
+    from showattend.train import resume_run, start_run, train
+
+    if args.resume is not None:
+        if args.words or args.run is not None or args.init is not None:
+            return _refuse("--resume: the run has its settings; give no --run, --init or overrides")
+        run = resume_run(args.resume, cache=args.cache, device=choose_device(args.device))
+    else:
+        config = _config_file(args.config)
+        run = start_run(
+            args.run or Path("runs", config.stem),
+            read_settings(config, args.words),
+            cache=args.cache,
+            device=choose_device(args.device),
+            init=checkpoint_folder(args.init) if args.init is not None else None,
+        )
+    train(run)
+    return DONE
+
+
+def _evaluate(args: argparse.Namespace) -> int:
+    from showattend.checkpoint import load_checkpoint
+    from showattend.config import read_settings
+    from showattend.datasets import load_split
+    from showattend.evaluate import caption_split, score_split
+    from showattend.grids import live_grids
+    from showattend.metrics import write_results
+    from showattend.predict import checkpoint_folder, choose_device
+
+    foreign = [word for word in args.words if not word.startswith("data.")]
+    if foreign:
+        return _refuse(f"{foreign[0]}: only the data can be changed, as in data.root=DIR")
+    folder = checkpoint_folder(args.checkpoint)
+    data = read_settings(_data_config(folder, args.data), args.words).data
+    pictures = load_split(data, args.split)
+    checkpoint = load_checkpoint(folder, choose_device(args.device))
+    captioner, search = checkpoint.captioner, checkpoint.search
+    if args.beam is not None:
+        search = search.model_copy(update={"beam_size": args.beam})
+    # Grids are computed anew, and not cached: the time is that from photograph to caption.
+    grids = live_grids(captioner, checkpoint.pixels, pictures, data.corrupt)
+    began = time.perf_counter()
+    captions = caption_split(captioner, checkpoint.vocabulary, grids, search)
+    seconds = time.perf_counter() - began
+    scores = score_split(captions, grids.pictures)
+    _print_table(
+        {
+            "data set": data.kind if data.root is None else f"{data.kind} in {data.root}",
+            "split": args.split,
+            "images": str(len(captions)),
+            "beam": str(search.beam_size),
+        }
+        | {name: f"{score:.2f}" for name, score in scores.items()}
+        | {"seconds": f"{seconds:.1f}", "ms an image": f"{1000 * seconds / len(captions):.1f}"}
+    )
+    print("BLEU and CIDEr-D are times 100; the entropy is in nats.")
+    if args.results is not None:
+        write_results(args.results, {image: said.text for image, said in captions.items()})
+    return DONE
+
+
+def _app(args: argparse.Namespace) -> int:
+    from showattend.app import serve
+    from showattend.predict import shipped_models
+
+    serve(args.model or shipped_models(), args.host, args.port)
+    return DONE
+
+
+def _print_table(rows: dict[str, str]) -> None:
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        print(f"{name:{width}}  {value}")
+
+
+# --- places ---------------------------------------------------------------------------------------
+
+
+def _config_file(name: str) -> Path:
+    """A config by its path, or a shipped one by its bare name.
+
+    Raises:
+        ConfigError: there is neither; one line.
+    """
+    from showattend.config import ConfigError
+
+    if Path(name).is_file():
+        return Path(name)
+    shipped = {path.stem: path for folder in _CONFIGS for path in folder.glob("*.yaml")}
+    if name not in shipped:
+        names = ", ".join(sorted(shipped))
+        raise ConfigError(f"{name}: neither a YAML file nor a shipped config ({names})")
+    return shipped[name]
+
+
+def _data_config(checkpoint: Path, wanted: str | None) -> Path:
+    """The config of the data to score a checkpoint on.
+
+    Raises:
+        CheckpointError: none is given, and none belongs to the checkpoint; one line.
+    """
+    from showattend.checkpoint import CheckpointError
+
+    if wanted is not None:
+        return _config_file(wanted)
+    run_settings = checkpoint.parent / "settings.yaml"
+    if run_settings.is_file():
+        return run_settings
+    if _PACKAGE in checkpoint.parents:
+        return _config_file(_SHIPPED_CONFIG)
+    raise CheckpointError(f"{checkpoint}: belongs to no run; name its data by --data CONFIG")
+
+
+def _cache_folder() -> Path:
+    named = os.environ.get("SHOWATTEND_CACHE")
+    return Path(named) if named else Path("~/.cache/showattend/grids").expanduser()

@@ -1,0 +1,111 @@
+"""Models and pictures small enough for every test; letters as in the package's shape legend."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from showattend.captioner import Captioner, build_captioner
+from showattend.checkpoint import Checkpoint
+from showattend.config import DecoderSettings, EncoderSettings, PixelSettings, SearchSettings
+from showattend.datasets import Picture
+from showattend.decoder import Decoder
+from showattend.vocabulary import Vocabulary
+
+MakeDecoder = Callable[..., Decoder]
+MakeCaptioner = Callable[..., Captioner]
+MakePicture = Callable[..., Picture]
+
+torch.set_num_threads(1)  # on models this small, threads only wait for one another
+
+
+@pytest.fixture(scope="session")
+def vocabulary() -> Vocabulary:
+    """V = 9: the four specials and five words."""
+    return Vocabulary(["a", "dog", "cat", "on", "grass"])
+
+
+@pytest.fixture(scope="session")
+def make_decoder() -> MakeDecoder:
+    """A decoder for C = 5 and V = 9 in eval mode, the same for the same seed.
+
+    ``scale`` multiplies what it was initialised with: large weights make sure choices.
+    """
+
+    def make(seed: int = 0, *, scale: float = 1.0, **changes: Any) -> Decoder:
+        sizes: dict[str, Any] = {
+            "channels": 5,
+            "words": 9,
+            "embedding": 4,
+            "hidden": 6,
+            "attention": 3,
+            "projection": None,
+            "dropout": 0.0,
+            "tie_embeddings": False,
+        }
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            decoder = Decoder(**sizes | changes)
+        with torch.no_grad():
+            for parameter in decoder.parameters():
+                parameter.mul_(scale)
+        return decoder.eval()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_captioner(make_decoder: MakeDecoder) -> MakeCaptioner:
+    """A captioner of 2x3 grids (P = 6) whose decoder is ``make_decoder``'s; it has no CNN."""
+
+    def make(seed: int = 0, **changes: Any) -> Captioner:
+        no_cnn: Any = nn.Identity()
+        return Captioner(no_cnn, make_decoder(seed, **changes), (2, 3, 5)).eval()
+
+    return make
+
+
+@pytest.fixture
+def checkpoint(vocabulary: Vocabulary) -> Checkpoint:
+    """A whole model: a CNN of 15,000 weights over 32x32 pixels (P = 64, C = 24), untrained."""
+    pixels = PixelSettings(size=32, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+    encoder = EncoderSettings(name="test_efficientnet", stage=1, pretrained=False)
+    decoder = DecoderSettings(embedding=4, hidden=6, attention=3, projection=7, dropout=0.5)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        captioner = build_captioner(encoder, decoder, size=32, words=len(vocabulary))
+    search = SearchSettings(beam_size=3, max_words=5)
+    return Checkpoint(
+        captioner.eval(), vocabulary, pixels, encoder, decoder, search, {"run": "tiny"}
+    )
+
+
+@pytest.fixture
+def make_picture(tmp_path: Path) -> MakePicture:
+    """A PNG of noise in ``tmp_path``, and its captions."""
+
+    def make(
+        name: str, seed: int = 0, captions: tuple[str, ...] = ("a dog on grass",)
+    ) -> Picture:
+        noise_SS3 = np.random.default_rng(seed).integers(0, 256, (32, 32, 3), np.uint8)
+        Image.fromarray(noise_SS3).save(tmp_path / name)
+        return Picture(name, tmp_path / name, captions)
+
+    return make
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every connection and every look-up of a name fails at once."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise OSError("Network is unreachable")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)

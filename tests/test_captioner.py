@@ -1,0 +1,65 @@
+"""The whole model, and its builder from settings."""
+
+import pytest
+import torch
+
+from showattend.captioner import build_captioner
+from showattend.checkpoint import Checkpoint
+from showattend.config import DecoderSettings, EncoderSettings
+from showattend.encoder import EncoderError
+
+CNN = EncoderSettings(name="test_efficientnet", stage=1, pretrained=False)
+LSTM = DecoderSettings(embedding=4, hidden=6, attention=3, projection=7)
+
+
+@pytest.mark.parametrize(("size", "side"), [(32, 8), (64, 16)])
+def test_the_grid_has_the_shape_that_the_model_states(size: int, side: int) -> None:
+    captioner = build_captioner(CNN, LSTM, size=size, words=9)
+    assert (captioner.height, captioner.width, captioner.channels) == (side, side, 24)
+    grid_BPC = captioner.grid(torch.zeros(2, 3, size, size))
+    assert grid_BPC.shape == (2, side * side, 24)
+
+
+def test_settings_shape_the_decoder() -> None:
+    decoder = build_captioner(CNN, LSTM, size=32, words=9).decoder
+    assert decoder.embed.weight.shape == (9, 4)
+    assert decoder.lstm.weight_hh.shape == (4 * 6, 6)
+    assert decoder.lstm.weight_ih.shape == (4 * 6, 4 + 7)
+    assert decoder.score.v.weight.shape == (1, 3)
+    assert decoder.word_logits.weight is decoder.embed.weight
+    paper = LSTM.model_copy(update={"projection": None, "tie_embeddings": False})
+    decoder = build_captioner(CNN, paper, size=32, words=9).decoder
+    assert decoder.lstm.weight_ih.shape == (4 * 6, 4 + 24)
+    assert decoder.word_logits.weight is not decoder.embed.weight
+
+
+def test_looking_takes_cached_grids_of_half_precision(checkpoint: Checkpoint) -> None:
+    captioner = checkpoint.captioner
+    grid_BPC = torch.randn(2, 64, 24).half()
+    scene = captioner.look(grid_BPC)
+    assert scene.grid_BPC.dtype == torch.float32
+    assert torch.equal(scene.grid_BPC, captioner.look(grid_BPC.float()).grid_BPC)
+    assert scene.grid_BPC.shape == (2, 64, 7)
+    assert scene.keys_BPA.shape == (2, 64, 3)
+
+
+def test_pretrained_can_be_overruled(no_network: None) -> None:
+    """A checkpoint brings its own weights: it must not ask for others."""
+    wanting = CNN.model_copy(update={"pretrained": True})
+    assert build_captioner(wanting, LSTM, size=32, words=9, pretrained=False).channels == 24
+
+
+def test_training_mode_spares_the_frozen_cnn(checkpoint: Checkpoint) -> None:
+    captioner = checkpoint.captioner.train()
+    assert captioner.decoder.dropout.training
+    assert not any(module.training for module in captioner.encoder.network.modules())
+
+
+def test_the_device_is_the_weights(checkpoint: Checkpoint) -> None:
+    assert checkpoint.captioner.device == torch.device("cpu")
+    assert checkpoint.captioner.to("meta").device == torch.device("meta")
+
+
+def test_a_network_without_a_grid_is_refused() -> None:
+    with pytest.raises(EncoderError, match="choose a CNN"):
+        build_captioner(EncoderSettings(name="test_vit", pretrained=False), LSTM, size=32, words=9)

@@ -1,0 +1,208 @@
+"""Settings: every mistake is one line that names the file, the key and what was expected."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from showattend.config import ConfigError, Settings, check_settings, read_settings
+
+CONFIGS = sorted((Path(__file__).resolve().parents[1] / "configs").glob("*.yaml"))
+
+SMALLEST = "data: {kind: shapes}\ntrain: {epochs: 3}\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "run.yaml"
+    path.write_text(SMALLEST)
+    return path
+
+
+def complaint(path: Path, text: str | None = None, overrides: list[str] | None = None) -> str:
+    """The one line that a settings file is refused with."""
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_settings(path, overrides)
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+def test_configs_are_shipped() -> None:
+    assert CONFIGS
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_a_shipped_config_is_valid_and_opens_with_its_command(path: Path) -> None:
+    settings = read_settings(path)
+    assert settings.train.epochs > 1
+    assert f"--config configs/{path.name}" in path.read_text().split("data:")[0]
+
+
+def test_what_is_not_said_has_the_documented_default(file: Path) -> None:
+    settings = read_settings(file)
+    assert settings.train.epochs == 3
+    assert (settings.pixels.size, settings.pixels.resize, settings.pixels.mean) == (
+        224,
+        "squash",
+        None,
+    )
+    assert (settings.encoder.name, settings.encoder.trainable_stages) == (
+        "tf_efficientnet_lite0",
+        0,
+    )
+    assert (settings.search.beam_size, settings.search.length_penalty) == (5, 0.7)
+
+
+def test_settings_written_and_read_again_are_the_same(file: Path) -> None:
+    settings = read_settings(CONFIGS[0], ["pixels.mean=[0.1,0.2,0.3]", "pixels.std=[1,2,3]"])
+    file.write_text(yaml.safe_dump(settings.model_dump(mode="json")))
+    assert read_settings(file) == settings
+
+
+def test_settings_cannot_be_changed(file: Path) -> None:
+    settings = read_settings(file)
+    with pytest.raises(ValueError, match="frozen"):
+        settings.train.epochs = 4  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (SMALLEST + "serach: {beam_size: 3}", "unknown key `serach`; did you mean `search`?"),
+        (
+            "data: {kind: shapes}\ntrain: {epochs: 3, learn_rate: 1}",
+            "unknown key `train.learn_rate`; did you mean `learning_rate`?",
+        ),
+        (  # the misspelt key is named, not the one that is missing because of it
+            "data: {kind: shapes}\ntrain: {epoch: 3}",
+            "unknown key `train.epoch`; did you mean `epochs`? (and 1 more)",
+        ),
+        (
+            SMALLEST + "search: {qqq: 3}",
+            "unknown key `search.qqq`; valid keys: beam_size, length_penalty, max_words",
+        ),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_name(
+    file: Path, text: str, expected: str
+) -> None:
+    assert complaint(file, text) == f"{file}: {expected}"
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "expected"),
+    [
+        ("train.epochs=many", "train.epochs", "'many'"),
+        ("train.epochs=2.5", "train.epochs", "2.5"),
+        ("train.epochs=", "train.epochs", "None"),
+        ("train.epochs=0", "train.epochs", "greater than or equal to 1"),
+        ("train.flips=7", "train.flips", "boolean"),
+        ("train.learning_rate=0", "train.learning_rate", "greater than 0"),
+        ("train.learning_rate=.nan", "train.learning_rate", "finite"),
+        ("train.clip_norm=.inf", "train.clip_norm", "finite"),
+        ("train.select_on=METEOR", "train.select_on", "'CIDEr-D' or 'BLEU-4'"),
+        ("train.scheduled_sampling=1", "train.scheduled_sampling", "less than 1"),
+        ("decoder.dropout=-0.1", "decoder.dropout", "greater than or equal to 0"),
+        ("decoder.projection=0", "decoder.projection", "greater than or equal to 1"),
+        ("loss.doubly_stochastic=-1", "loss.doubly_stochastic", "greater than or equal to 0"),
+        ("loss.doubly_stochastic_target=T/P", "loss.doubly_stochastic_target", "'one'"),
+        ("search.beam_size=65", "search.beam_size", "less than or equal to 64"),
+        ("search.length_penalty=5", "search.length_penalty", "less than or equal to 4"),
+        ("pixels.size=8", "pixels.size", "greater than or equal to 32"),
+        ("pixels.resize=stretch", "pixels.resize", "'squash', 'crop' or 'pad'"),
+        ("pixels.mean=[0.5,0.5]", "pixels.mean.2", ""),
+        ("pixels.std=[0.5,0,0.5]", "pixels.std.1", "greater than 0"),  # it is divided by
+        ("encoder.trainable_stages=-1", "encoder.trainable_stages", "greater than or equal to 0"),
+        ("data.kind=imagenet", "data.kind", "'flickr8k'"),
+        ("search=[1]", "search", "dictionary"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_key_and_what_was_expected(
+    file: Path, override: str, key: str, expected: str
+) -> None:
+    line = complaint(file, overrides=[override])
+    assert line.startswith(f"{file}: `{key}` is ")
+    assert expected in line
+
+
+def test_a_missing_key_and_a_missing_section_are_named(file: Path) -> None:
+    assert complaint(file, "data: {kind: shapes}\ntrain: {}") == (
+        f"{file}: `train.epochs` is missing"
+    )
+    assert complaint(file, "train: {epochs: 1}") == f"{file}: `data` is missing"
+
+
+def test_a_layout_says_what_it_needs(file: Path) -> None:
+    line = complaint(file, overrides=["data.kind=flickr8k"])
+    assert line == f"{file}: data.root is missing: say where the flickr8k photographs lie"
+    for kind in ("karpathy", "folder"):
+        line = complaint(file, overrides=[f"data.kind={kind}", "data.root=photos"])
+        assert line == f"{file}: data.captions is missing: {kind} needs its captions file"
+
+
+def test_overrides_are_laid_over_in_order_and_read_as_yaml(file: Path) -> None:
+    settings = read_settings(
+        file,
+        [
+            "train.epochs=5",
+            "train.epochs=7",
+            "train.learning_rate=1e-4",
+            "train.flips=true",
+            "decoder.projection=null",
+            "pixels.mean=[0.1, 0.2, 0.3]",
+            "data.root=/photos/a=b",
+        ],
+    )
+    assert settings.train.epochs == 7
+    assert settings.train.learning_rate == 1e-4
+    assert settings.train.flips is True
+    assert settings.decoder.projection is None
+    assert settings.pixels.mean == (0.1, 0.2, 0.3)
+    assert settings.data.root == Path("/photos/a=b")
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("train.epochs", "expected SECTION.KEY=VALUE, such as train.epochs=3"),
+        ("=3", "expected SECTION.KEY=VALUE, such as train.epochs=3"),
+        ("train..epochs=3", "expected SECTION.KEY=VALUE, such as train.epochs=3"),
+        ("train.epochs.x=3", "epochs is not a section"),
+        ("train.epochs=[", "the value is not YAML"),
+    ],
+)
+def test_a_malformed_override_is_quoted(file: Path, override: str, expected: str) -> None:
+    assert complaint(file, overrides=[override]) == f"{override!r}: {expected}"
+
+
+def test_an_unknown_key_in_an_override_is_refused_too(file: Path) -> None:
+    assert complaint(file, overrides=["search.beam=3"]) == (
+        f"{file}: unknown key `search.beam`; did you mean `beam_size`?"
+    )
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+    assert complaint(tmp_path / "no.yaml") == (
+        f"{tmp_path / 'no.yaml'}: cannot be read (No such file or directory); give a YAML file"
+    )
+    assert complaint(tmp_path).startswith(f"{tmp_path}: cannot be read (")
+
+
+def test_what_is_not_yaml_is_one_line(file: Path) -> None:
+    assert complaint(file, "data: {kind: [\n- x\n").startswith(f"{file}: is not YAML (")
+    file.write_bytes(b"\xff\xfe\x00data")
+    assert complaint(file).startswith(f"{file}: is not YAML (")
+    for text in ("", "a text", "- a\n- list\n"):
+        assert complaint(file, text) == (
+            f"{file}: expected sections such as `data:` and `train:`, found none"
+        )
+
+
+def test_a_tree_is_checked_like_a_file() -> None:
+    tree = {"data": {"kind": "shapes"}, "train": {"epochs": 2}}
+    assert isinstance(check_settings(tree, "here"), Settings)
+    with pytest.raises(ConfigError, match=r"^here: `train\.epochs` is missing$"):
+        check_settings(tree | {"train": {}}, "here")

@@ -1,0 +1,473 @@
+"""Choosing words, against every sentence there is on a vocabulary of three words."""
+
+import math
+from collections import Counter
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from conftest import MakeCaptioner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from showattend.captioner import Captioner
+from showattend.config import SearchSettings
+from showattend.decoder import Scene, State
+from showattend.search import Caption, Regions, attend, beam_search, pick_words
+from showattend.tokenizer import ptb_tokens
+from showattend.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
+
+some = settings(max_examples=40, deadline=None)  # a busy machine is no failure
+
+WORDS = Vocabulary(["dog", "cat", "runs"])
+IDS = (4, 5, 6)
+#: Sentences of one to four words.
+SENTENCES = [ids for length in range(1, 5) for ids in product(IDS, repeat=length)]
+
+seeds = st.integers(0, 10**6)
+
+
+def captioner_of(make_captioner: MakeCaptioner, seed: int = 0, scale: float = 3.0) -> Captioner:
+    return make_captioner(seed, words=len(WORDS), scale=scale)
+
+
+def scene_of(captioner: Captioner, images: int = 1, seed: int = 0) -> Scene:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.inference_mode():
+        return captioner.look(torch.randn(images, 6, 5, generator=generator))
+
+
+@torch.inference_mode()
+def exact_log_probs(
+    captioner: Captioner, scene: Scene, max_words: int
+) -> dict[tuple[int, ...], float]:
+    """log p(sentence, end mark) of every sentence of 1 to ``max_words`` words."""
+    found: dict[tuple[int, ...], float] = {}
+
+    def walk(words: tuple[int, ...], state: State, log_prob: float) -> None:
+        last = torch.tensor([[words[-1] if words else START]])
+        step, logits = captioner.decoder.next_words(scene, state, last)
+        log_probs = logits[0, 0].double().log_softmax(dim=-1).tolist()
+        if words:
+            found[words] = log_prob + log_probs[END]
+        if len(words) < max_words:
+            for word in IDS:
+                walk((*words, word), step.state, log_prob + log_probs[word])
+
+    walk((), captioner.decoder.start(scene, 1), 0.0)
+    return found
+
+
+def ids(caption: Caption) -> tuple[int, ...]:
+    return tuple(WORDS.encode(" ".join(caption.words)))
+
+
+def rank(log_prob: float, words: int, penalty: float) -> float:
+    return float(log_prob / (words + 1) ** penalty)
+
+
+def assert_same(found: list[Caption], expected: list[Caption]) -> None:
+    assert [caption.words for caption in found] == [caption.words for caption in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-5)
+        np.testing.assert_allclose(one.alpha, other.alpha, atol=1e-5)
+
+
+# Beam search
+
+
+@some
+@given(seed=seeds, max_words=st.integers(1, 3), length_penalty=st.sampled_from([0.0, 0.7, 2.0]))
+def test_a_beam_wide_enough_ranks_all_sentences(
+    make_captioner: MakeCaptioner, seed: int, max_words: int, length_penalty: float
+) -> None:
+    """With as many beams as sentences nothing is pruned and no rule stops early."""
+    captioner = captioner_of(make_captioner, seed)
+    scene = scene_of(captioner, seed=seed)
+    exact = exact_log_probs(captioner, scene, max_words)
+    search = SearchSettings(beam_size=39, max_words=max_words, length_penalty=length_penalty)
+    (found,) = beam_search(captioner, WORDS, scene, search)
+    assert {ids(caption) for caption in found} == set(exact)
+    assert len(found) == len(exact)
+    for caption in found:
+        assert caption.log_prob == pytest.approx(exact[ids(caption)], abs=1e-4)
+    ranks = [rank(caption.log_prob, len(caption.words), length_penalty) for caption in found]
+    assert ranks == sorted(ranks, reverse=True)
+
+
+@some
+@given(seed=seeds, beam_size=st.integers(9, 20))
+def test_stopping_early_loses_nothing_without_length_penalty(
+    make_captioner: MakeCaptioner, seed: int, beam_size: int
+) -> None:
+    """Nine beams hold all prefixes of two words, so the best of three words are exact."""
+    captioner = captioner_of(make_captioner, seed)
+    scene = scene_of(captioner, seed=seed)
+    exact = exact_log_probs(captioner, scene, 3)
+    best = sorted(exact, key=lambda words: -exact[words])[:beam_size]
+    search = SearchSettings(beam_size=beam_size, max_words=3, length_penalty=0.0)
+    (found,) = beam_search(captioner, WORDS, scene, search)
+    assert [caption.log_prob for caption in found] == pytest.approx(
+        [exact[words] for words in best], abs=1e-4
+    )
+
+
+def plain_beam_search(
+    exact: dict[tuple[int, ...], float],
+    prefix: dict[tuple[int, ...], float],
+    search: SearchSettings,
+) -> list[tuple[int, ...]]:
+    """The documented search on tables of log-probabilities, one caption after the other."""
+
+    def ranked(words: tuple[int, ...]) -> float:
+        return rank(exact[words], len(words), search.length_penalty)
+
+    live: list[tuple[int, ...]] = [()]
+    ended: list[tuple[int, ...]] = []
+    for length in range(1, search.max_words + 1):
+        ended = sorted([*ended, *(w for w in live if w)], key=ranked, reverse=True)
+        ended = ended[: search.beam_size]
+        longer = [(*words, word) for words in live for word in IDS]
+        live = sorted(longer, key=lambda words: -prefix[words])[: search.beam_size]
+        bar = rank(prefix[live[0]], length, search.length_penalty)
+        if len(ended) == search.beam_size and ranked(ended[-1]) >= bar:
+            return ended
+    return sorted([*ended, *live], key=ranked, reverse=True)[: search.beam_size]
+
+
+@torch.inference_mode()
+def prefix_log_probs(captioner: Captioner, scene: Scene) -> dict[tuple[int, ...], float]:
+    """log p of one to four words, whatever follows."""
+    found: dict[tuple[int, ...], float] = {}
+
+    def walk(words: tuple[int, ...], state: State, log_prob: float) -> None:
+        last = torch.tensor([[words[-1] if words else START]])
+        step, logits = captioner.decoder.next_words(scene, state, last)
+        log_probs = logits[0, 0].double().log_softmax(dim=-1).tolist()
+        for word in IDS if len(words) < 4 else ():
+            found[(*words, word)] = log_prob + log_probs[word]
+            walk((*words, word), step.state, found[(*words, word)])
+
+    walk((), captioner.decoder.start(scene, 1), 0.0)
+    return found
+
+
+@some
+@given(
+    seed=seeds,
+    beam_size=st.integers(2, 5),
+    max_words=st.integers(1, 4),
+    length_penalty=st.sampled_from([0.0, 0.7, 2.0]),
+)
+def test_a_narrow_beam_is_the_documented_search(
+    make_captioner: MakeCaptioner,
+    seed: int,
+    beam_size: int,
+    max_words: int,
+    length_penalty: float,
+) -> None:
+    captioner = captioner_of(make_captioner, seed)
+    scene = scene_of(captioner, seed=seed)
+    exact, prefix = exact_log_probs(captioner, scene, 4), prefix_log_probs(captioner, scene)
+    search = SearchSettings(
+        beam_size=beam_size, max_words=max_words, length_penalty=length_penalty
+    )
+    (found,) = beam_search(captioner, WORDS, scene, search)
+    assert [ids(caption) for caption in found] == plain_beam_search(exact, prefix, search)
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 5])
+def test_images_together_are_images_one_at_a_time(
+    make_captioner: MakeCaptioner, beam_size: int
+) -> None:
+    """They end at different lengths, and those that are done leave the batch."""
+    captioner = captioner_of(make_captioner, 1)
+    scene = scene_of(captioner, 12)
+    search = SearchSettings(beam_size=beam_size, max_words=8)
+    together = beam_search(captioner, WORDS, scene, search)
+    assert len({len(captions[0].words) for captions in together}) > 1
+    for b, captions in enumerate(together):
+        (alone,) = beam_search(captioner, WORDS, scene.select(slice(b, b + 1)), search)
+        assert_same(captions, alone)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_caption_comes_back_even_if_none_would_end(
+    make_captioner: MakeCaptioner, beam_size: int
+) -> None:
+    captioner = captioner_of(make_captioner)
+    with torch.no_grad():
+        captioner.decoder.word_logits.bias[END] = -1e6
+    scene = scene_of(captioner, 2)
+    search = SearchSettings(beam_size=beam_size, max_words=4, length_penalty=0.0)
+    for captions in beam_search(captioner, WORDS, scene, search):
+        assert captions
+        assert all(1 <= len(caption.words) <= 4 for caption in captions)
+        assert all(caption.log_prob < -1e5 for caption in captions)  # the mark's own share
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_caption_has_words_even_if_the_end_is_all_but_sure(
+    make_captioner: MakeCaptioner, beam_size: int
+) -> None:
+    captioner = captioner_of(make_captioner)
+    with torch.no_grad():
+        captioner.decoder.word_logits.bias[END] = 50.0
+    search = SearchSettings(beam_size=beam_size, max_words=4)
+    for captions in beam_search(captioner, WORDS, scene_of(captioner, 2), search):
+        assert len(captions[0].words) == 1
+
+
+@pytest.mark.parametrize("beam_size", [1, 3, 8])  # 8: more beams than words
+def test_specials_are_never_written(make_captioner: MakeCaptioner, beam_size: int) -> None:
+    captioner = captioner_of(make_captioner)
+    with torch.no_grad():
+        captioner.decoder.word_logits.bias[[PAD, START, UNKNOWN]] = 50.0
+    scene = scene_of(captioner, 2)
+    search = SearchSettings(beam_size=beam_size, max_words=4)
+    found = [c for captions in beam_search(captioner, WORDS, scene, search) for c in captions]
+    drawn = pick_words(captioner, WORDS, scene, max_words=4, temperature=1.0)
+    for caption in [*found, *drawn]:
+        assert set(caption.words) <= {"dog", "cat", "runs"}
+        assert math.isfinite(caption.log_prob)
+
+
+# Greedy search and sampling
+
+
+@some
+@given(seed=seeds, max_words=st.integers(1, 4))
+def test_greedy_takes_the_most_probable_word_each_time(
+    make_captioner: MakeCaptioner, seed: int, max_words: int
+) -> None:
+    captioner = captioner_of(make_captioner, seed)
+    scene = scene_of(captioner, seed=seed)
+    exact, prefix = exact_log_probs(captioner, scene, 4), prefix_log_probs(captioner, scene)
+    words: tuple[int, ...] = ()
+    while len(words) < max_words:
+        best = max(((*words, word) for word in IDS), key=lambda longer: prefix[longer])
+        if words and exact[words] >= prefix[best]:
+            break
+        words = best
+    (caption,) = pick_words(captioner, WORDS, scene, max_words=max_words)
+    assert ids(caption) == words
+    assert caption.log_prob == pytest.approx(exact[words], abs=1e-4)
+    search = SearchSettings(beam_size=1, max_words=max_words)
+    assert_same(beam_search(captioner, WORDS, scene, search)[0], [caption])
+
+
+def chi_square(counts: Counter[tuple[int, ...]], probs: dict[tuple[int, ...], float]) -> float:
+    """How many standard deviations Pearson's statistic lies above its mean, rare ones pooled."""
+    draws = sum(counts.values())
+    rare = [outcome for outcome in probs if draws * probs[outcome] < 10]
+    cells = [
+        (counts[outcome], draws * prob)
+        for outcome, prob in probs.items()
+        if draws * prob >= 10
+    ]
+    expected = draws * sum(probs[outcome] for outcome in rare)
+    if expected >= 10:
+        cells.append((sum(counts[outcome] for outcome in rare), expected))
+    statistic = sum((seen - wanted) ** 2 / wanted for seen, wanted in cells)
+    freedom = len(cells) - 1
+    return (statistic - freedom) / math.sqrt(2 * freedom)
+
+
+def sampling_probs(
+    captioner: Captioner, scene: Scene, temperature: float, top_p: float
+) -> dict[tuple[int, ...], float]:
+    """The distribution that two-word sampling should have, from the exact log-probabilities."""
+    exact, prefix = exact_log_probs(captioner, scene, 2), prefix_log_probs(captioner, scene)
+    found: dict[tuple[int, ...], float] = {}
+
+    def allowed(words: tuple[int, ...]) -> dict[tuple[int, ...], float]:
+        """What may follow, the end being the words themselves, tempered and cut to the nucleus."""
+        follow = {(*words, word): prefix[(*words, word)] for word in IDS}
+        if words:
+            follow[words] = exact[words]
+        tempered = {key: math.exp(value / temperature) for key, value in follow.items()}
+        # log p of the shared beginning cancels here
+        total = sum(tempered.values())
+        kept: dict[tuple[int, ...], float] = {}
+        for key in sorted(tempered, key=lambda key: -tempered[key]):
+            if kept and sum(kept.values()) >= top_p:
+                break
+            kept[key] = tempered[key] / total
+        return {key: value / sum(kept.values()) for key, value in kept.items()}
+
+    for first, prob in allowed(()).items():
+        for second, then in allowed(first).items():
+            found[second] = found.get(second, 0.0) + prob * then
+    return found
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_p"), [(1.0, 1.0), (0.5, 1.0), (2.0, 1.0), (1.0, 0.6), (1.0, 0.0)]
+)
+def test_samples_follow_the_models_distribution(
+    make_captioner: MakeCaptioner, temperature: float, top_p: float
+) -> None:
+    captioner = captioner_of(make_captioner, 3)
+    one = scene_of(captioner, seed=3)
+    probs = sampling_probs(captioner, one, temperature, top_p)
+    assert sum(probs.values()) == pytest.approx(1.0)
+    draws = 20_000
+    many = Scene(one.grid_BPC.expand(draws, -1, -1), one.keys_BPA.expand(draws, -1, -1))
+    drawn = pick_words(
+        captioner,
+        WORDS,
+        many,
+        max_words=2,
+        temperature=temperature,
+        top_p=top_p,
+        generator=torch.Generator().manual_seed(0),
+    )
+    counts = Counter(map(ids, drawn))
+    assert set(counts) <= set(probs)
+    if len(probs) == 1:
+        assert top_p == 0.0  # only the most probable word is left
+    else:
+        assert chi_square(counts, probs) < 6.0  # six standard deviations: no seed needs choosing
+    exact = exact_log_probs(captioner, one, 2)
+    for caption in drawn[:50]:  # the model's own log-probability, at whatever temperature
+        assert caption.log_prob == pytest.approx(exact[ids(caption)], abs=1e-4)
+
+
+def test_the_bound_on_samples_would_notice(make_captioner: MakeCaptioner) -> None:
+    """Samples of temperature 1 are no samples of temperature 0.9."""
+    captioner = captioner_of(make_captioner, 3)
+    one = scene_of(captioner, seed=3)
+    many = Scene(one.grid_BPC.expand(20_000, -1, -1), one.keys_BPA.expand(20_000, -1, -1))
+    generator = torch.Generator().manual_seed(0)
+    drawn = pick_words(captioner, WORDS, many, max_words=2, temperature=1.0, generator=generator)
+    assert chi_square(Counter(map(ids, drawn)), sampling_probs(captioner, one, 0.9, 1.0)) > 6.0
+
+
+def test_the_same_generator_draws_the_same(make_captioner: MakeCaptioner) -> None:
+    captioner = captioner_of(make_captioner, scale=1.0)
+    scene = scene_of(captioner, 8)
+
+    def draw(seed: int) -> list[tuple[str, ...]]:
+        generator = torch.Generator().manual_seed(seed)
+        drawn = pick_words(
+            captioner, WORDS, scene, max_words=6, temperature=1.0, generator=generator
+        )
+        return [caption.words for caption in drawn]
+
+    assert draw(1) == draw(1)
+    assert draw(1) != draw(2)
+
+
+# Attention and log-probability belong to the words
+
+
+@pytest.mark.parametrize("how", ["beam", "greedy", "sampled"])
+def test_captions_carry_their_own_words_attention(
+    make_captioner: MakeCaptioner, how: str
+) -> None:
+    """Made to say the same sentence, the model looks there and gives it that probability."""
+    captioner = captioner_of(make_captioner, 2)
+    scene = scene_of(captioner, 4)
+    if how == "beam":
+        found = beam_search(captioner, WORDS, scene, SearchSettings(beam_size=4, max_words=5))
+    else:
+        temperature = 1.0 if how == "sampled" else 0.0
+        drawn = pick_words(captioner, WORDS, scene, max_words=5, temperature=temperature)
+        found = [[caption] for caption in drawn]
+    compared = 0
+    for b, captions in enumerate(found):
+        for caption in captions:
+            said = attend(captioner, WORDS, scene.select(slice(b, b + 1)), caption.text)
+            assert_same([caption], said)
+            compared += 1
+    assert compared == (16 if how == "beam" else 4)
+
+
+def test_attending_gives_every_image_its_own(make_captioner: MakeCaptioner) -> None:
+    captioner = captioner_of(make_captioner, 2)
+    scene = scene_of(captioner, 3)
+    said = attend(captioner, WORDS, scene, "A dog runs.")
+    assert [caption.words for caption in said] == [("a", "dog", "runs")] * 3  # as given
+    for b, caption in enumerate(said):
+        assert caption.weights.shape == (3, 6)
+        (alone,) = attend(captioner, WORDS, scene.select(slice(b, b + 1)), "a dog runs")
+        assert_same([caption], [alone])
+    exact = exact_log_probs(captioner, scene.select(slice(1)), 2)
+    (known,) = attend(captioner, WORDS, scene.select(slice(1)), "dog runs")
+    assert known.log_prob == pytest.approx(exact[4, 6], abs=1e-4)
+
+
+def test_an_unknown_word_is_fed_as_the_unknown_word(make_captioner: MakeCaptioner) -> None:
+    captioner = captioner_of(make_captioner, 2)
+    scene = scene_of(captioner)
+    (one,) = attend(captioner, WORDS, scene, "dog zebra cat")
+    (other,) = attend(captioner, WORDS, scene, "dog unicorn cat")
+    assert one.words == ("dog", "zebra", "cat")
+    assert one.log_prob == other.log_prob
+    assert np.array_equal(one.weights, other.weights)
+
+
+@pytest.mark.parametrize("sentence", ["", "  ", "..."])
+def test_a_sentence_without_words_is_refused(
+    make_captioner: MakeCaptioner, sentence: str
+) -> None:
+    captioner = captioner_of(make_captioner)
+    with pytest.raises(ValueError, match="has no words; give a sentence such as") as caught:
+        attend(captioner, WORDS, scene_of(captioner), sentence)
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_are_maps_of_the_grid_that_sum_to_one(make_captioner: MakeCaptioner) -> None:
+    captioner = captioner_of(make_captioner, 2)
+    scene = scene_of(captioner, 3)
+    for captions in beam_search(captioner, WORDS, scene, SearchSettings(max_words=4)):
+        for caption in captions:
+            words = len(caption.words)
+            assert caption.regions == Regions(height=2, width=3)
+            assert caption.weights.shape == caption.alpha.shape == (words, 6)
+            assert caption.weights.dtype == np.float32
+            np.testing.assert_allclose(caption.weights.sum(axis=1), 1.0, rtol=1e-5)
+            assert np.array_equal(caption.alpha, caption.weights)  # soft attention
+            assert caption.heads is None
+            assert caption.maps().shape == (words, 2, 3)
+            assert caption.maps()[0, 1, 2] == caption.weights[0, 5]
+
+
+# The text
+
+
+def caption_of(words: str) -> Caption:
+    spoken = tuple(words.split())
+    nothing: Tensor = torch.zeros(len(spoken), 6)
+    return Caption(spoken, 0.0, nothing.numpy(), nothing.numpy(), None, Regions(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("a man 's dog is n't here", "a man's dog isn't here"),
+        ("they 're sure i 'd say he 'll go", "they're sure i'd say he'll go"),
+        ("'s", "'s"),
+        ("rock 'n' roll of the '90s", "rock 'n' roll of the '90s"),
+        ("awake 'til dawn", "awake 'til dawn"),
+    ],
+)
+def test_text_joins_what_is_written_together(words: str, text: str) -> None:
+    assert caption_of(words).text == text
+
+
+@some
+@given(
+    st.lists(
+        st.sampled_from("dog man t-shirt 's n't 're 've 'til '90s is ca do can not".split()),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_a_texts_words_are_scored_as_few_or_fewer(words: list[str]) -> None:
+    """Joining never makes up words: what is scored spells what was written."""
+    text = caption_of(" ".join(words)).text
+    assert "".join(ptb_tokens(text)) == "".join(words)

@@ -1,6 +1,8 @@
-"""The web page, as hosts of Gradio programs expect it: `python app.py` (see showattend/app.py)."""
+"""The web page, where hosts of Gradio programs look for it: the same as `showattend app`."""
 
-from showattend.app import main
+import sys
+
+from showattend.cli import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(["app", *sys.argv[1:]]))

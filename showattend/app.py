@@ -5,7 +5,6 @@ server. The page and the server ask no other host: no telemetry, no version chec
 Gradio's own way of fetching URLs is shut.
 """
 
-import argparse
 import base64
 import html
 import io
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import gradio as gr
+import numpy as np
 from PIL import Image
 
 from showattend.checkpoint import CheckpointError
@@ -34,7 +34,7 @@ from showattend.overlay import (
     scale_top,
     word_overlays,
 )
-from showattend.predict import CaptionModel, load, shipped_models
+from showattend.predict import CaptionModel, load
 from showattend.search import Caption
 
 EXAMPLES = Path(__file__).parent / "examples"
@@ -78,7 +78,7 @@ class Reading:
         return caption.log_prob / float((len(caption.words) + 1) ** self.length_penalty)
 
 
-def read_photograph(model: CaptionModel, path: str, name: str, beam_size: int) -> Reading:
+def read_photograph(model: CaptionModel, path: str, beam_size: int) -> Reading:
     """Caption the photograph at `path`.
 
     Raises:
@@ -89,7 +89,7 @@ def read_photograph(model: CaptionModel, path: str, name: str, beam_size: int) -
     photo.thumbnail((DISPLAY_SIDE, DISPLAY_SIDE))  # what is drawn on; a visit need not hold more
     checkpoint = model.checkpoint
     return Reading(
-        Path(name).stem,
+        Path(path).stem,
         photo,
         checkpoint.pixels.resize,
         tuple(captions),
@@ -111,7 +111,7 @@ def as_json(reading: Reading) -> dict[str, Any]:
                 "words": caption.words,
                 "log_prob": caption.log_prob,
                 "rank": reading.rank(caption),
-                "maps": caption.maps().round(6).astype(float).tolist(),
+                "maps": caption.maps().astype(float).round(6).tolist(),
             }
             for caption in reading.captions
         ],
@@ -167,23 +167,16 @@ def stage_html(reading: Reading, strength: float) -> str:
     caption, maps_Thw = reading.caption, reading.caption.maps()
     overlays = word_overlays(reading.photo, maps_Thw, reading.resize, strength)
     _, rows, columns = maps_Thw.shape
-    notes = [_peak_note(word, map_hw.max(), map_hw.size) for word, map_hw in _pairs(caption)]
-    steps = list(
-        zip(
-            ["photograph", *caption.words],
-            ["The photograph itself.", *notes],
-            [reading.photo, *overlays],
-            strict=True,
-        )
-    )
+    words = ["photograph", *caption.words]
+    notes = ["The photograph itself.", *map(_peak_note, caption.words, maps_Thw)]
     pictures = "".join(
-        f'<img src="{_jpeg_url(picture)}" alt="{html.escape(note)}"{_current(step == 1)}>'
-        for step, (_, note, picture) in enumerate(steps)
+        f'<img src="{_jpeg_url(picture)}" alt=""{_current(step == 1)}>'
+        for step, picture in enumerate([reading.photo, *overlays])
     )
     chips = "".join(
-        f'<button type="button" class="sa-chip" data-step="{step}"{_current(step == 1)}>'
-        f"{html.escape(word)}</button>"
-        for step, (word, _, _) in enumerate(steps)
+        f'<button type="button" class="sa-chip" data-step="{step}" title="{html.escape(note)}"'
+        f"{_current(step == 1)}>{html.escape(word)}</button>"
+        for step, (word, note) in enumerate(zip(words, notes, strict=True))
     )
     key = html.escape(f"{reading.model}/{reading.name}/{caption.text}")
     return f"""
@@ -197,7 +190,7 @@ def stage_html(reading: Reading, strength: float) -> str:
   <div class="sa-chips" role="group" aria-label="Words of the caption">{chips}</div>
   <div class="sa-steps">
     <button type="button" data-move="-1" title="Left arrow key">‹ Previous</button>
-    <span class="sa-note" aria-live="polite">{html.escape(steps[1][1])}</span>
+    <span class="sa-note" aria-live="polite">{html.escape(notes[1])}</span>
     <button type="button" data-move="1" title="Right arrow key">Next ›</button>
   </div>
 </div>"""
@@ -233,17 +226,13 @@ def figure_html(reading: Reading, figure: Path) -> str:
 <div class="sa-figure"><img src="{url}" alt="{alt}"></div>'''
 
 
-def _pairs(caption: Caption) -> list[tuple[str, Any]]:
-    return list(zip(caption.words, caption.maps(), strict=True))
-
-
-def _peak_note(word: str, peak: float, cells: int) -> str:
-    even = 1 / cells
+def _peak_note(word: str, map_hw: np.ndarray) -> str:
+    peak, even = map_hw.max(), 1 / map_hw.size
     return f"“{word}”: the strongest cell holds {peak:.1%}; an even look gives each {even:.1%}."
 
 
 def _current(yes: bool) -> str:
-    return ' aria-current="true"' if yes else ""
+    return f' aria-current="{str(yes).lower()}"'
 
 
 def _jpeg_url(picture: Image.Image) -> str:
@@ -267,9 +256,9 @@ const show = (wanted) => {
   step = (wanted + chips.length) % chips.length;
   const pictures = element.querySelectorAll('.sa-pictures img');
   for (const list of [chips, pictures]) {
-    list.forEach((item, i) => item.toggleAttribute('aria-current', i === step));
+    list.forEach((item, i) => item.setAttribute('aria-current', i === step));
   }
-  element.querySelector('.sa-note').textContent = pictures[step].alt;
+  element.querySelector('.sa-note').textContent = chips[step].title;
 };
 element.addEventListener('click', (event) => {
   const button = event.target.closest('button');
@@ -309,7 +298,7 @@ _CSS = """
 .sa-pictures { display: grid; border-radius: 10px; overflow: hidden; background: #1c1917; }
 .sa-pictures img { grid-area: 1 / 1; width: 100%; max-height: 62vh; object-fit: contain;
   opacity: 0; transition: opacity 0.18s; }
-.sa-pictures img:first-child, .sa-pictures img[aria-current] { opacity: 1; }
+.sa-pictures img:first-child, .sa-pictures img[aria-current="true"] { opacity: 1; }
 .sa-scale { display: flex; flex-wrap: wrap; gap: 2px 8px; align-items: center; font-size: 13px; }
 .sa-ramp { width: 110px; height: 10px; border-radius: 5px; background: linear-gradient(90deg,
   #000004, #280b53, #65156e, #9f2a63, #d44842, #f57d15, #fac127, #fcffa4); }
@@ -319,7 +308,7 @@ _CSS = """
 .sa-chip { font-size: 18px; line-height: 1.3; padding: 5px 13px; border-radius: 999px; }
 .sa-chip:first-child { border-style: dashed; color: var(--body-text-color-subdued); }
 .sa-chip:hover, .sa-steps button:hover { border-color: var(--sa-accent); }
-.sa-chip[aria-current] { background: var(--sa-accent); border: 1px solid var(--sa-accent);
+.sa-chip[aria-current="true"] { background: var(--sa-accent); border: 1px solid var(--sa-accent);
   color: var(--sa-on-accent); }
 .sa-steps { display: flex; gap: 12px; align-items: center; justify-content: space-between; }
 .sa-steps button { flex: none; padding: 6px 14px; border-radius: 8px; }
@@ -332,7 +321,7 @@ _CSS = """
 .sa-captions :is(th, td):nth-child(2) { text-align: left; width: 100%; white-space: normal; }
 .sa-captions button { text-align: left; }
 .sa-captions button:hover { color: var(--sa-accent); text-decoration: underline; }
-.sa-captions tr[aria-current] button { font-weight: 600; color: var(--sa-accent); }
+.sa-captions tr[aria-current="true"] button { font-weight: 600; color: var(--sa-accent); }
 .sa-figure { width: 0; min-width: 100%; overflow-x: auto; border-radius: 10px; background: #fff; }
 .sa-figure img { max-width: 100%; margin: 0 auto; }
 #examples > .gallery { display: grid; grid-template-columns: repeat(3, 1fr); gap: 8px; }
@@ -345,6 +334,8 @@ _CSS = """
   .sa-left > * { width: 100%; }
   .sa-controls { order: 1; }
   #examples > .gallery { grid-template-columns: repeat(6, 1fr); gap: 4px; }
+  .sa-steps { flex-wrap: wrap; }
+  .sa-note { order: 1; width: 100%; }
   .sa-figure img { max-width: none; width: 900px; }
 }
 """
@@ -470,11 +461,10 @@ def _caption(
     if photo is None:
         return _nothing()
     path = str(photo["path"])
-    file_name = Path(photo["orig_name"] or path).name
     try:
-        reading = read_photograph(models.get(name), path, file_name, int(beam_size))
+        reading = read_photograph(models.get(name), path, int(beam_size))
     except (ImageError, CheckpointError) as error:
-        line = str(error).replace(path, file_name)
+        line = str(error).replace(path, Path(path).name)
         gr.Warning(html.escape(line), title="No caption", duration=20)
         return _nothing()
     return _shown(reading, strength)
@@ -563,25 +553,3 @@ def _stay_home() -> None:
     # safehttpx, which would even ask a public resolver for the name.
     safehttpx = gr.processing_utils.sh
     safehttpx.get = safehttpx.async_validate_url = refuse
-
-
-def main() -> None:
-    """`python -m showattend.app`: the page alone."""
-    parser = argparse.ArgumentParser(prog="showattend.app", description=__doc__)
-    parser.add_argument(
-        "--model",
-        action="append",
-        metavar="NAME|FOLDER",
-        help="a shipped model or a checkpoint folder; repeat to offer several (default: shipped)",
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    parser.add_argument("--port", type=int, default=7860, help="port (%(default)s)")
-    wanted = parser.parse_args()
-    try:
-        serve(wanted.model or shipped_models(), wanted.host, wanted.port)
-    except (CheckpointError, OSError) as error:
-        raise SystemExit(f"showattend: {error}") from None
-
-
-if __name__ == "__main__":
-    main()

@@ -90,9 +90,7 @@ def checkpoint(vocabulary: Vocabulary) -> Checkpoint:
 def make_picture(tmp_path: Path) -> MakePicture:
     """A PNG of noise in ``tmp_path``, and its captions."""
 
-    def make(
-        name: str, seed: int = 0, captions: tuple[str, ...] = ("a dog on grass",)
-    ) -> Picture:
+    def make(name: str, seed: int = 0, captions: tuple[str, ...] = ("a dog on grass",)) -> Picture:
         noise_SS3 = np.random.default_rng(seed).integers(0, 256, (32, 32, 3), np.uint8)
         Image.fromarray(noise_SS3).save(tmp_path / name)
         return Picture(name, tmp_path / name, captions)

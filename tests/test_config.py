@@ -65,7 +65,7 @@ def test_settings_written_and_read_again_are_the_same(file: Path) -> None:
 def test_settings_cannot_be_changed(file: Path) -> None:
     settings = read_settings(file)
     with pytest.raises(ValueError, match="frozen"):
-        settings.train.epochs = 4  # type: ignore[misc]
+        settings.train.epochs = 4
 
 
 @pytest.mark.parametrize(

@@ -44,11 +44,16 @@ def by_hand(decoder: Decoder, grid_PC: Tensor, inputs: list[int]) -> tuple[Tenso
         exponentials = torch.cat(energy).exp()
         alpha = exponentials / exponentials.sum()
         beta = 1 / (1 + torch.exp(-linear("gate", h)))
-        z = beta * sum((p * a for p, a in zip(alpha[1:], cells[1:], strict=True)), alpha[0] * cells[0])
+        z = beta * sum(
+            (p * a for p, a in zip(alpha[1:], cells[1:], strict=True)), alpha[0] * cells[0]
+        )
         embedded = w["embed.weight"][word]
         x = torch.cat([embedded, z])
         gates = (
-            w["lstm.weight_ih"] @ x + w["lstm.bias_ih"] + w["lstm.weight_hh"] @ h + w["lstm.bias_hh"]
+            w["lstm.weight_ih"] @ x
+            + w["lstm.bias_ih"]
+            + w["lstm.weight_hh"] @ h
+            + w["lstm.bias_hh"]
         )
         enter, forget, candidate, leave = gates.chunk(4)
         c = torch.sigmoid(forget) * c + torch.sigmoid(enter) * torch.tanh(candidate)

@@ -1,6 +1,7 @@
 """The CNN: which grid it gives, what of it is trained, and that the rest stays as it is."""
 
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 import pytest
@@ -121,7 +122,7 @@ def test_torchvision_stages_are_its_children() -> None:
 
 
 def test_channels_last_networks_give_the_same_layout() -> None:
-    """MambaOut and Swin compute (B, h, w, C); a grid of them must not be read along the channels."""
+    """MambaOut and Swin compute (B, h, w, C), which must not be read along the channels."""
     encoder = Encoder(name="test_mambaout", pretrained=False).eval()
     assert encoder.grid_shape(64) == (2, 2, 64)
 
@@ -166,7 +167,7 @@ def test_batch_norm_of_the_frozen_part_does_not_drift(trainable_stages: int) -> 
 
 def test_train_and_eval_reach_the_trained_part_only() -> None:
     encoder = Encoder(name=TINY, trainable_stages=1, pretrained=False)
-    body = encoder.network.body
+    body: Any = encoder.network.body
     for mode in (True, False, True):
         assert encoder.train(mode) is encoder
         assert encoder.training == body.bn2.training == body.blocks[4][0].bn1.training == mode
@@ -181,7 +182,8 @@ def test_asking_for_the_shape_leaves_the_mode_and_the_statistics() -> None:
     before = {name: value.clone() for name, value in encoder.named_buffers()}
     encoder.grid_shape(32)
     assert encoder.training
-    assert encoder.network.body.bn1.training
+    body: Any = encoder.network.body
+    assert body.bn1.training
     assert all(torch.equal(value, before[name]) for name, value in encoder.named_buffers())
 
 

@@ -1,0 +1,466 @@
+"""The cache of grids: never wrong, never computed twice, whatever happened to its files."""
+
+import copy
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import MakePicture
+from filelock import FileLock
+from PIL import Image, ImageOps
+from torch import Tensor, nn
+
+from showattend import grids as module
+from showattend.captioner import Captioner, build_captioner
+from showattend.checkpoint import Checkpoint
+from showattend.config import PixelSettings
+from showattend.datasets import DataError, Picture
+from showattend.grids import Grids, cache_grids, fingerprint, live_grids
+from showattend.images import fit_square, open_photograph, to_pixels
+from showattend.shapes import make_scene
+
+HALF = (0.5, 0.5, 0.5)
+PIXELS = PixelSettings(size=32, mean=HALF, std=HALF)
+
+
+@pytest.fixture
+def captioner(checkpoint: Checkpoint) -> Captioner:
+    return checkpoint.captioner
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BATCH", 2)
+
+
+def counted(captioner: Captioner) -> list[int]:
+    """How many pictures each call of the CNN gets from now on."""
+    calls: list[int] = []
+    captioner.encoder.register_forward_hook(lambda _, pixels, __: calls.append(len(pixels[0])))
+    return calls
+
+
+@torch.inference_mode()
+def direct(
+    captioner: Captioner, picture: Picture, pixels: PixelSettings = PIXELS, mirrored: bool = False
+) -> Tensor:
+    """The fp16 grid (P, C) without any cache."""
+    square = fit_square(picture.open(), pixels.size, pixels.resize)
+    square = ImageOps.mirror(square) if mirrored else square
+    assert pixels.mean is not None
+    assert pixels.std is not None
+    values_3SS = torch.from_numpy(to_pixels(square, pixels.mean, pixels.std))
+    return captioner.eval().grid(values_3SS.unsqueeze(0))[0].half()
+
+
+def assert_right(grids: Grids, captioner: Captioner, pictures: list[Picture]) -> None:
+    assert grids.pictures == pictures
+    found_BPC = grids.read(range(len(pictures)))
+    assert found_BPC.dtype == torch.float16
+    for picture, found_PC in zip(pictures, found_BPC, strict=True):
+        # CNNs round a little otherwise in another batch
+        torch.testing.assert_close(found_PC, direct(captioner, picture), rtol=2e-3, atol=2e-3)
+
+
+def five(make_picture: MakePicture) -> list[Picture]:
+    return [make_picture(f"{seed}.png", seed) for seed in range(5)]
+
+
+# Right, and computed once
+
+
+def test_cached_grids_are_what_the_cnn_gives(
+    captioner: Captioner, make_picture: MakePicture, cache: Path, few_at_once: None
+) -> None:
+    pictures = five(make_picture)
+    grids = cache_grids(captioner, PIXELS, pictures, cache)
+    assert_right(grids, captioner, pictures)
+    assert torch.equal(grids.read([3, 0, 3]), grids.read(range(5))[[3, 0, 3]])
+    assert grids.mirrored_rows is None
+
+
+def test_a_second_call_computes_nothing(
+    captioner: Captioner, make_picture: MakePicture, cache: Path, few_at_once: None
+) -> None:
+    pictures = five(make_picture)
+    calls = counted(captioner)
+    first = cache_grids(captioner, PIXELS, pictures, cache).read(range(5))
+    assert calls == [2, 2, 1]
+    again = cache_grids(captioner, PIXELS, pictures[::-1], cache)
+    assert calls == [2, 2, 1]
+    assert torch.equal(again.read(range(5)), first.flip(0))  # another order, the same pictures
+    some = cache_grids(captioner, PIXELS, pictures[2:3], cache)
+    assert torch.equal(some.read([0]), first[2:3])
+    assert calls == [2, 2, 1]
+
+
+def test_only_what_is_new_is_computed(
+    captioner: Captioner, make_picture: MakePicture, cache: Path
+) -> None:
+    pictures = five(make_picture)
+    calls = counted(captioner)
+    cache_grids(captioner, PIXELS, pictures[:3], cache)
+    grids = cache_grids(captioner, PIXELS, pictures, cache)
+    assert calls == [3, 2]
+    assert_right(grids, captioner, pictures)
+
+
+def test_the_same_picture_under_two_names_is_computed_once(
+    captioner: Captioner, make_picture: MakePicture, cache: Path
+) -> None:
+    pictures = [
+        make_picture("one.png", 1),
+        make_picture("two.png", 1),
+        make_picture("three.png", 3),
+    ]
+    calls = counted(captioner)
+    grids = cache_grids(captioner, PIXELS, pictures, cache)
+    assert calls == [2]
+    assert_right(grids, captioner, pictures)
+    assert grids.rows.tolist() == [0, 0, 1]
+
+
+def test_drawn_scenes_are_cached_too(captioner: Captioner, cache: Path) -> None:
+    scenes = [make_scene(0, "train", index) for index in range(3)]
+    pictures = [Picture(scene.image_id, scene, scene.captions) for scene in scenes]
+    calls = counted(captioner)
+    for _ in range(2):
+        assert_right(cache_grids(captioner, PIXELS, pictures, cache), captioner, pictures)
+    assert calls[0] == 3
+    assert calls.count(3) == 1
+
+
+def test_what_is_read_is_a_copy(
+    captioner: Captioner, make_picture: MakePicture, cache: Path
+) -> None:
+    grids = cache_grids(captioner, PIXELS, five(make_picture), cache)
+    grids.read([0]).zero_()
+    assert grids.read([0]).any()
+
+
+def test_the_cnn_is_in_eval_mode_while_it_computes(
+    captioner: Captioner, make_picture: MakePicture, cache: Path
+) -> None:
+    """Else BatchNorm would make a grid depend on the pictures beside it, and would drift."""
+    captioner.train()
+    modes: list[bool] = []
+    captioner.decoder.eval()
+    captioner.encoder.network.register_forward_hook(
+        lambda network, _, __: modes.append(any(m.training for m in network.modules()))
+    )
+    before = {name: value.clone() for name, value in captioner.encoder.named_buffers()}
+    cache_grids(captioner, PIXELS, five(make_picture), cache)
+    assert modes == [False]
+    after = dict(captioner.encoder.named_buffers())
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+# Mirrored
+
+
+def test_mirrored_grids_are_those_of_the_mirrored_picture(
+    captioner: Captioner, make_picture: MakePicture, cache: Path
+) -> None:
+    pictures = five(make_picture)
+    grids = cache_grids(captioner, PIXELS, pictures, cache, flips=True)
+    assert_right(grids, captioner, pictures)
+    plain, mirrored = grids.read([1, 2]), grids.read([1, 2], [True, False])
+    expected = direct(captioner, pictures[1], mirrored=True)
+    torch.testing.assert_close(mirrored[0], expected, rtol=2e-3, atol=2e-3)
+    assert not torch.equal(mirrored[0], plain[0])
+    assert torch.equal(mirrored[1], plain[1])
+
+
+def test_flips_wanted_later_add_the_mirrored_ones_alone(
+    captioner: Captioner, make_picture: MakePicture, cache: Path
+) -> None:
+    pictures = five(make_picture)
+    calls = counted(captioner)
+    cache_grids(captioner, PIXELS, pictures, cache)
+    cache_grids(captioner, PIXELS, pictures, cache, flips=True)
+    assert calls == [5, 5]
+    cache_grids(captioner, PIXELS, pictures, cache)
+    assert calls == [5, 5]
+
+
+# Nothing stale
+
+
+def test_a_picture_whose_bytes_change_is_computed_anew(
+    captioner: Captioner, make_picture: MakePicture, cache: Path, tmp_path: Path
+) -> None:
+    pictures = five(make_picture)
+    cache_grids(captioner, PIXELS, pictures, cache)
+    path = tmp_path / "2.png"
+    stat = path.stat()
+    make_picture("2.png", 99)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # the date tells nothing
+    calls = counted(captioner)
+    grids = cache_grids(captioner, PIXELS, pictures, cache)
+    assert calls == [1]
+    assert_right(grids, captioner, pictures)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"resize": "crop"}, {"mean": (0.4, 0.5, 0.5)}, {"std": (0.4, 0.5, 0.5)}]
+)
+def test_other_pixels_are_other_grids(
+    captioner: Captioner, tmp_path: Path, cache: Path, changes: dict[str, object]
+) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (32, 48, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "wide.png")
+    picture = Picture(0, tmp_path / "wide.png", ("a dog",))
+    cache_grids(captioner, PIXELS, [picture], cache)
+    pixels = PIXELS.model_copy(update=changes)
+    calls = counted(captioner)
+    (grid_PC,) = cache_grids(captioner, pixels, [picture], cache).read([0])
+    assert calls == [1]
+    assert torch.equal(grid_PC, direct(captioner, picture, pixels))
+
+
+def test_any_other_weight_or_statistic_is_another_cache(captioner: Captioner) -> None:
+    plain = fingerprint(captioner, PIXELS)
+    assert fingerprint(copy.deepcopy(captioner), PIXELS) == plain
+    tensors = captioner.encoder.state_dict()
+    for name, value in tensors.items():
+        before = value.clone()
+        value[(-1,) * value.ndim] += 1
+        assert fingerprint(captioner, PIXELS) != plain, name
+        value.copy_(before)
+    assert fingerprint(captioner, PIXELS) == plain
+    captioner.decoder.gate.bias.data.add_(1.0)  # it comes after the grid
+    assert fingerprint(captioner, PIXELS) == plain
+
+
+def test_other_weights_are_computed_anew(
+    captioner: Captioner, checkpoint: Checkpoint, make_picture: MakePicture, cache: Path
+) -> None:
+    pictures = five(make_picture)
+    cache_grids(captioner, PIXELS, pictures, cache)
+    other = build_captioner(checkpoint.encoder, checkpoint.decoder, size=32, words=9)
+    calls = counted(other)
+    grids = cache_grids(other, PIXELS, pictures, cache)
+    assert calls == [5]
+    assert_right(grids, other, pictures)
+
+
+# Interrupted and damaged
+
+
+def test_an_interrupted_run_is_taken_up_where_it_ended(
+    captioner: Captioner, make_picture: MakePicture, cache: Path, few_at_once: None
+) -> None:
+    pictures = five(make_picture)
+    calls: list[int] = []
+
+    def interrupt(_: nn.Module, pixels: tuple[Tensor], __: Tensor) -> None:
+        calls.append(len(pixels[0]))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    handle = captioner.encoder.register_forward_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        cache_grids(captioner, PIXELS, pictures, cache)
+    handle.remove()
+    later = counted(captioner)
+    grids = cache_grids(captioner, PIXELS, pictures, cache)
+    assert later == [2, 1]  # two of five were done
+    assert_right(grids, captioner, pictures)
+
+
+def cut(name: str, size: int) -> Callable[[Path], None]:
+    """Cut bytes off the end of a file, or (below 0) add so many of garbage."""
+
+    def damage(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[:-size] if size > 0 else content + b"x" * -size)
+
+    return damage
+
+
+GRID_BYTES = 64 * 24 * 2
+
+
+@pytest.mark.parametrize(
+    ("damages", "lost"),
+    [
+        ([cut("keys.txt", 1)], 1),  # a line without its end
+        ([cut("keys.txt", 33)], 1),
+        ([cut("keys.txt", 34)], 2),
+        ([cut("keys.txt", 5 * 33)], 5),
+        ([cut("grids.f16", 1)], 1),
+        ([cut("grids.f16", GRID_BYTES)], 1),
+        ([cut("grids.f16", GRID_BYTES + 1)], 2),
+        ([cut("grids.f16", 5 * GRID_BYTES)], 5),
+        ([cut("keys.txt", 40), cut("grids.f16", 1)], 2),
+        ([cut("grids.f16", -GRID_BYTES - 7)], 0),  # grids whose keys were never written
+        ([cut("keys.txt", -7)], 0),  # half a line
+        ([lambda folder: (folder / "keys.txt").unlink()], 5),
+        ([lambda folder: (folder / "grids.f16").unlink()], 5),
+    ],
+)
+def test_torn_files_lose_what_was_torn_and_nothing_else(
+    captioner: Captioner,
+    make_picture: MakePicture,
+    cache: Path,
+    damages: list[Callable[[Path], None]],
+    lost: int,
+) -> None:
+    pictures = five(make_picture)
+    cache_grids(captioner, PIXELS, pictures, cache)
+    for damage in damages:
+        damage(cache / fingerprint(captioner, PIXELS))
+    calls = counted(captioner)
+    pictures.append(make_picture("new.png", 77))
+    grids = cache_grids(captioner, PIXELS, pictures, cache)
+    assert sum(calls) == lost + 1
+    assert_right(grids, captioner, pictures)
+    calls.clear()
+    assert_right(cache_grids(captioner, PIXELS, pictures, cache), captioner, pictures)
+    assert len(calls) == len(pictures)  # of the comparison; none for the cache
+
+
+# Photographs that cannot be opened
+
+
+@pytest.fixture
+def with_bad_ones(make_picture: MakePicture, tmp_path: Path) -> list[Picture]:
+    """Pictures 1 (no image) and 3 (no file) of five."""
+    pictures = five(make_picture)
+    (tmp_path / "1.png").write_bytes(b"no image at all")
+    (tmp_path / "3.png").unlink()
+    return pictures
+
+
+def test_a_corrupt_picture_is_fatal_in_one_line(
+    captioner: Captioner, with_bad_ones: list[Picture], cache: Path, tmp_path: Path
+) -> None:
+    for bad in (1, 3):
+        with pytest.raises(DataError) as caught:
+            cache_grids(captioner, PIXELS, [with_bad_ones[0], with_bad_ones[bad]], cache)
+        line = str(caught.value)
+        assert "\n" not in line
+        assert line.startswith(str(tmp_path / f"{bad}.png"))
+        assert line.endswith("; data.corrupt=skip leaves such pictures out")
+
+
+@pytest.mark.parametrize("flips", [False, True])
+def test_corrupt_pictures_are_left_out_and_named(
+    captioner: Captioner,
+    with_bad_ones: list[Picture],
+    cache: Path,
+    tmp_path: Path,
+    flips: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    good = [with_bad_ones[i] for i in (0, 2, 4)]
+    for _ in range(2):  # the second time most come from the cache
+        grids = cache_grids(captioner, PIXELS, with_bad_ones, cache, flips=flips, corrupt="skip")
+        assert_right(grids, captioner, good)
+        assert len(grids.rows) == 3
+        assert flips == (grids.mirrored_rows is not None)
+        said = capsys.readouterr().out
+        for bad in (1, 3):
+            assert f"left out: {tmp_path / f'{bad}.png'}" in said
+        assert said.count("3.png") == 1
+
+
+def test_a_data_set_without_a_good_picture_is_refused(
+    captioner: Captioner, with_bad_ones: list[Picture], cache: Path
+) -> None:
+    bad = [with_bad_ones[1], with_bad_ones[3]]
+    with pytest.raises(DataError, match=r"^none of the photographs can be opened"):
+        cache_grids(captioner, PIXELS, bad, cache, corrupt="skip")
+    with pytest.raises(DataError, match=r"^none of the photographs can be opened"):
+        live_grids(captioner, PIXELS, bad, "skip")
+
+
+# Two runs, one cache
+
+
+def test_a_run_waits_for_the_one_that_computes(
+    captioner: Captioner, make_picture: MakePicture, cache: Path
+) -> None:
+    pictures = five(make_picture)
+    calls = counted(captioner)
+    folder = cache / fingerprint(captioner, PIXELS)
+    folder.mkdir(parents=True)
+    thread = threading.Thread(target=cache_grids, args=(captioner, PIXELS, pictures, cache))
+    with FileLock(folder / "lock"):
+        thread.start()
+        time.sleep(0.3)
+        assert thread.is_alive()
+        assert calls == []
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+    assert calls == [5]
+
+
+def test_two_runs_at_once_compute_every_grid_once(
+    captioner: Captioner, make_picture: MakePicture, cache: Path, few_at_once: None
+) -> None:
+    pictures = five(make_picture)
+    ours, theirs = captioner, copy.deepcopy(captioner)
+    calls = [counted(ours), counted(theirs)]
+    ours.encoder.register_forward_hook(lambda *_: time.sleep(0.05))
+    theirs.encoder.register_forward_hook(lambda *_: time.sleep(0.05))
+    found: dict[str, Grids] = {}
+
+    def run(name: str, captioner: Captioner, wanted: list[Picture]) -> None:
+        found[name] = cache_grids(captioner, PIXELS, wanted, cache)
+
+    threads = [
+        threading.Thread(target=run, args=("ours", ours, pictures)),
+        threading.Thread(target=run, args=("theirs", theirs, pictures[::-1])),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert sum(map(sum, calls)) == 5
+    assert_right(found["ours"], ours, pictures)
+    assert_right(found["theirs"], theirs, pictures[::-1])
+
+
+# Grids of a CNN that is trained
+
+
+def test_live_grids_are_the_same_with_gradients(
+    checkpoint: Checkpoint, make_picture: MakePicture
+) -> None:
+    encoder = checkpoint.encoder.model_copy(update={"trainable_stages": 1})
+    captioner = build_captioner(encoder, checkpoint.decoder, size=32, words=9).eval()
+    pictures = five(make_picture)
+    grids = live_grids(captioner, PIXELS, pictures, "fatal")
+    assert grids.pictures == pictures
+    read_BPC = grids.read([3, 1], [False, True])
+    for found, expected in zip(
+        read_BPC,
+        (direct(captioner, pictures[3]), direct(captioner, pictures[1], mirrored=True)),
+        strict=True,
+    ):
+        torch.testing.assert_close(found, expected.float(), rtol=2e-3, atol=2e-3)
+    torch.autograd.backward(read_BPC.sum())
+    trained = [p for p in captioner.encoder.parameters() if p.requires_grad]
+    assert trained
+    assert all(p.grad is not None for p in trained)
+
+
+def test_live_grids_find_corrupt_pictures_before_the_training(
+    captioner: Captioner, with_bad_ones: list[Picture], tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=r"1\.png"):
+        live_grids(captioner, PIXELS, with_bad_ones, "fatal")
+    grids = live_grids(captioner, PIXELS, with_bad_ones, "skip")
+    assert grids.pictures == [with_bad_ones[i] for i in (0, 2, 4)]
+    assert open_photograph(tmp_path / "0.png").size == (32, 32)

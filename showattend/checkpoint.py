@@ -107,6 +107,8 @@ def load_checkpoint(folder: Path, device: torch.device | str = "cpu") -> Checkpo
     folder = Path(folder)
     recover_folder(folder)
     config = _read_config(folder / CONFIG)
+    if config.pixels.mean is None or config.pixels.std is None:
+        raise CheckpointError(f"{folder / CONFIG}: pixels.mean or pixels.std is missing")
     try:
         weights = load_file(folder / WEIGHTS, device="cpu")
     except (OSError, SafetensorError) as error:

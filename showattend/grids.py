@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import PIL.Image
 import PIL.ImageOps
 import torch
 from filelock import FileLock
@@ -66,7 +67,7 @@ class LiveGrids:
         """Grids (B, P, C) of some pictures."""
         sides = mirrored if mirrored is not None else [False] * len(positions)
         squares = [
-            _pixels(self.pictures[position], self.pixels, side)
+            model_pixels(self.pictures[position].open(), self.pixels, mirrored=side)
             for position, side in zip(positions, sides, strict=True)
         ]
         return self.captioner.grid(torch.from_numpy(np.stack(squares)).to(self.captioner.device))
@@ -178,15 +179,18 @@ def _open_batch(
 ) -> Iterator[tuple[str, np.ndarray]]:
     for key, picture in batch:
         try:
-            yield key, _pixels(picture, pixels, key.endswith("m"))
+            yield key, model_pixels(picture.open(), pixels, mirrored=key.endswith("m"))
         except ImageError as error:
             _refuse(error, corrupt)
             bad.add(key)
 
 
-def _pixels(picture: Picture, pixels: PixelSettings, mirrored: bool) -> np.ndarray:
+def model_pixels(
+    photo: PIL.Image.Image, pixels: PixelSettings, *, mirrored: bool = False
+) -> np.ndarray:
+    """An upright RGB photograph as the encoder sees it: (3, S, S), normalised."""
     assert pixels.mean is not None and pixels.std is not None  # filled in when a run starts
-    square = fit_square(picture.open(), pixels.size, pixels.resize)
+    square = fit_square(photo, pixels.size, pixels.resize)
     if mirrored:
         square = PIL.ImageOps.mirror(square)
     return to_pixels(square, pixels.mean, pixels.std)

@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from io import BytesIO
+from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
 import numpy as np
@@ -150,13 +151,14 @@ def _padded(image: Image.Image, size: int) -> Image.Image:
 def _from_path(path: str | os.PathLike[str]) -> Image.Image:
     name = os.fsdecode(path)
     try:
-        status = os.stat(path)
+        file_path = Path(name)
+        status = file_path.stat()
         # Only a regular file is safe to open: a pipe waits for a writer, a device may never end.
         if stat.S_ISDIR(status.st_mode):
             raise _error(name, "is a folder; expected an image file")
         if not stat.S_ISREG(status.st_mode):
             raise _error(name, "is a pipe, socket or device; expected an image file")
-        with open(path, "rb") as file:
+        with file_path.open("rb") as file:
             return _from_file(name, file, status.st_size)
     except ImageError:
         raise

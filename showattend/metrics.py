@@ -225,7 +225,7 @@ def _rarity(image_X: np.ndarray, ngram_X: np.ndarray, images: int, ngrams: int) 
 def _look_up(
     ours: _Entries, weight_X: np.ndarray, image_N: np.ndarray, theirs: _Entries
 ) -> np.ndarray:
-    """For every entry of the references, the weight of its n-gram in its image's candidate, or 0."""
+    """For every entry of the references, its n-gram's weight in its image's candidate, or 0."""
     owned = _pair(ours.caption_X, ours.ngram_X)
     wanted = _pair(image_N[theirs.caption_X], theirs.ngram_X)
     place = np.searchsorted(owned, wanted)

@@ -15,7 +15,8 @@ import torch
 from showattend.checkpoint import Checkpoint, CheckpointError, load_checkpoint
 from showattend.config import SearchSettings
 from showattend.decoder import Scene
-from showattend.images import ImageError, Photograph, fit_square, open_photograph, to_pixels
+from showattend.grids import model_pixels
+from showattend.images import ImageError, Photograph, open_photograph
 from showattend.search import Caption, Regions, attend, beam_search, pick_words
 
 __all__ = ["Caption", "CaptionModel", "Regions", "load", "shipped_models"]
@@ -100,13 +101,13 @@ class CaptionModel:
     @overload
     def caption(
         self,
-        photographs: Sequence[Photograph],
+        photographs: list[Photograph] | tuple[Photograph, ...],
         beam_size: int | None = None,
         max_words: int | None = None,
     ) -> list[Caption]: ...
     def caption(
         self,
-        photographs: Photograph | Sequence[Photograph],
+        photographs: Photograph | list[Photograph] | tuple[Photograph, ...],
         beam_size: int | None = None,
         max_words: int | None = None,
     ) -> Caption | list[Caption]:
@@ -197,9 +198,7 @@ class CaptionModel:
         )
 
     def _pixels(self, photograph: Photograph) -> np.ndarray:
-        pixels = self.checkpoint.pixels
-        square = fit_square(open_photograph(photograph), pixels.size, pixels.resize)
-        return to_pixels(square, pixels.mean, pixels.std)
+        return model_pixels(open_photograph(photograph), self.checkpoint.pixels)
 
     def _pixels_or_error(self, photograph: Photograph) -> np.ndarray | ImageError:
         try:

@@ -194,7 +194,7 @@ def _train_step(run: Run, batch: Batch, epoch: int) -> tuple[float, float, int]:
         taught.alpha_BKTP.float(), taught.spoken_BKT, loss_settings.doubly_stochastic_target
     )
     run.optimizer.zero_grad(set_to_none=True)
-    (loss + loss_settings.doubly_stochastic * penalty).backward()
+    torch.autograd.backward(loss + loss_settings.doubly_stochastic * penalty)
     parameters = (p for group in run.optimizer.param_groups for p in group["params"])
     torch.nn.utils.clip_grad_norm_(parameters, settings.clip_norm)
     run.optimizer.step()

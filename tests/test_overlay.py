@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib
@@ -325,7 +326,7 @@ def test_each_frame_marks_its_own_word() -> None:
     marked = [np.nonzero((strip == overlay.MARKER).all(axis=2))[1] for strip in strips]
     assert marked[0].size == 0
     assert frames[0].crop((0, 0, 400, 50)).tobytes() == noise(400, 50).tobytes()
-    for before, after in zip(marked[1:-1], marked[2:], strict=True):
+    for before, after in pairwise(marked[1:]):
         assert before.max() < after.min()  # to the right of the word before, and never over it
 
 
@@ -438,7 +439,7 @@ def test_a_failing_writer_leaves_the_old_file_and_nothing_else(
 
 @pytest.mark.parametrize(("name", "save"), SAVES.items())
 def test_words_without_maps_are_refused(name: str, save: Save, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="^2 words but 1 attention maps: expected as many$"):
+    with pytest.raises(ValueError, match=r"^2 words but 1 attention maps: expected as many$"):
         save(tmp_path / name, ["a", "dog"])
     assert not any(tmp_path.iterdir())
 

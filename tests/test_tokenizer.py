@@ -1,4 +1,4 @@
-"""The words of the official COCO scorer: literal answers, the parity set, and Java where present."""
+"""The words of the official COCO scorer: literal answers, the parity set, Java where it is."""
 
 import json
 import random
@@ -116,7 +116,10 @@ def test_words_are_lower_case_and_free_of_spaces_and_punctuation(text: str) -> N
         assert word not in PUNCTUATION
 
 
-WORDS = "a dog 's n't ca can not gon na -lrb- -rrb- t-shirt o'clock 'n' '90s 3.5 7,000 1/2 u.s. mr. <unk>"
+WORDS = (
+    "a dog 's n't ca can not gon na -lrb- -rrb- t-shirt o'clock 'n' '90s 3.5 7,000 1/2 u.s. mr. "
+    "<unk>"
+)
 
 
 @given(st.lists(st.sampled_from(WORDS.split()), max_size=12))

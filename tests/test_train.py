@@ -114,9 +114,7 @@ def test_resumed_equals_uninterrupted(
     assert_same(weights(tmp_path / "run" / "last"), weights(whole_run / "last"))
     assert_same(weights(tmp_path / "run" / "best"), weights(whole_run / "best"))
     state = "training.safetensors"
-    assert_same(
-        load_file(tmp_path / "run" / "last" / state), load_file(whole_run / "last" / state)
-    )
+    assert_same(load_file(tmp_path / "run" / "last" / state), load_file(whole_run / "last" / state))
 
 
 def test_a_finished_run_stays_as_it_is(whole_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,9 +153,7 @@ def test_going_on_from_a_checkpoint_grows_its_vocabulary(
     tree["train"]["epochs"] = 1
     settings = check_settings(tree, "test")
     init = whole_run / "best"
-    run = start_run(
-        tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU, init=init
-    )
+    run = start_run(tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU, init=init)
     old = load_checkpoint(init)
     count = len(old.vocabulary)
     assert run.vocabulary.words[:count] == old.vocabulary.words

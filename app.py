@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 """The web page, where hosts of Gradio programs look for it: the same as `showattend app`."""
 
 import sys

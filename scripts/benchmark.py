@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 """Measure this machine: what the README's figures of speed and memory come from.
 
     scripts/benchmark.py machine grids epoch caption --root ../shared/flickr8k
@@ -15,16 +16,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-import showattend
 from showattend.captioner import build_captioner
 from showattend.config import Settings, read_settings
 from showattend.datasets import load_split
 from showattend.grids import cache_grids
+from showattend.predict import load
 from showattend.train import start_run, train_epoch
 
 CONFIG = Path(__file__).parents[1] / "configs" / "flickr8k_soft.yaml"
@@ -87,11 +89,11 @@ def caption(settings: Settings) -> None:
     print(f"showattend --help: {seconds_of(lambda: quietly([*program, '--help'])):.2f} s")
     cold = seconds_of(lambda: quietly([*program, "caption", str(paths[0])]))
     print(f"showattend caption PHOTO, cold: {cold:.2f} s")
-    model = showattend.load()
+    model = load()
     model.caption(paths[0])
-    each = [seconds_of(lambda p=path: model.caption(p, beam_size=5)) for path in paths[:50]]
+    each = [seconds_of(partial(model.caption, path, beam_size=5)) for path in paths[:50]]
     print(f"warm, beam 5: {1000 * sorted(each)[25]:.0f} ms a photograph (median of 50)")
-    seconds = seconds_of(lambda: model.caption(paths, beam_size=5))
+    seconds = seconds_of(partial(model.caption, paths, beam_size=5))
     print(f"folder of {len(paths)}, beam 5: {len(paths) / seconds:.1f} photographs a second")
 
 

@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 """Caption photographs: the command ``showattend caption``."""
 
 import sys

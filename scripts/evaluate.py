@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 """Score a model on a data set: the command ``showattend evaluate``."""
 
 import sys

@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 """Train a model: the command ``showattend train``."""
 
 import sys

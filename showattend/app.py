@@ -169,8 +169,10 @@ def stage_html(reading: Reading, strength: float) -> str:
     _, rows, columns = maps_Thw.shape
     words = ["photograph", *caption.words]
     notes = ["The photograph itself.", *map(_peak_note, caption.words, maps_Thw)]
+    width, height = reading.photo.size  # told to the browser, so that nothing jumps
     pictures = "".join(
-        f'<img src="{_jpeg_url(picture)}" alt=""{_current(step == 1)}>'
+        f'<img src="{_jpeg_url(picture)}" width="{width}" height="{height}" alt=""'
+        f"{_current(step == 1)}>"
         for step, picture in enumerate([reading.photo, *overlays])
     )
     chips = "".join(
@@ -296,8 +298,8 @@ _CSS = """
   border: 2px dashed var(--border-color-primary); color: var(--body-text-color-subdued); }
 .sa-stage { display: grid; gap: 12px; scroll-margin: 12px; }
 .sa-pictures { display: grid; border-radius: 10px; overflow: hidden; background: #1c1917; }
-.sa-pictures img { grid-area: 1 / 1; width: 100%; max-height: 62vh; object-fit: contain;
-  opacity: 0; transition: opacity 0.18s; }
+.sa-pictures img { grid-area: 1 / 1; width: 100%; height: auto; max-height: 62vh;
+  object-fit: contain; opacity: 0; transition: opacity 0.18s; }
 .sa-pictures img:first-child, .sa-pictures img[aria-current="true"] { opacity: 1; }
 .sa-scale { display: flex; flex-wrap: wrap; gap: 2px 8px; align-items: center; font-size: 13px; }
 .sa-ramp { width: 110px; height: 10px; border-radius: 5px; background: linear-gradient(90deg,
@@ -465,7 +467,7 @@ def _caption(
         reading = read_photograph(models.get(name), path, int(beam_size))
     except (ImageError, CheckpointError) as error:
         line = str(error).replace(path, Path(path).name)
-        gr.Warning(html.escape(line), title="No caption", duration=20)
+        gr.Warning(html.escape(line), duration=20)
         return _nothing()
     return _shown(reading, strength)
 
@@ -506,7 +508,7 @@ def serve(models: Sequence[str], host: str, port: int) -> None:
 
     Raises:
         CheckpointError: no model, or the first one is missing or damaged; one line.
-        OSError: the port is taken.
+        OSError: the port is taken; one line.
     """
     offered = Models(models)
     offered.get(offered.names[0])  # a mistyped folder fails here, not at the first visitor
@@ -515,20 +517,27 @@ def serve(models: Sequence[str], host: str, port: int) -> None:
     with tempfile.TemporaryDirectory(prefix="showattend-") as cache:
         os.environ["GRADIO_TEMP_DIR"] = cache
         page = _build(offered).queue(max_size=QUEUE_LIMIT)
-        page.launch(
-            server_name=host,
-            server_port=port,
-            share=False,
-            max_file_size=UPLOAD_LIMIT,
-            enable_monitoring=False,
-            run_history=False,
-            ssr_mode=False,
-            pwa=False,
-            mcp_server=False,
-            footer_links=[],
-            theme=_theme(),
-            css=_CSS,
-        )
+        try:
+            _, url, _ = page.launch(
+                server_name=host,
+                server_port=port,
+                prevent_thread_lock=True,
+                quiet=True,
+                share=False,
+                max_file_size=UPLOAD_LIMIT,
+                enable_monitoring=False,
+                run_history=False,
+                ssr_mode=False,
+                pwa=False,
+                mcp_server=False,
+                footer_links=[],
+                theme=_theme(),
+                css=_CSS,
+            )
+        except OSError as error:
+            raise OSError(f"{host}:{port}: cannot listen there; choose another --port") from error
+        print(f"showattend: {url} (Ctrl-C stops it)", flush=True)
+        page.block_thread()
 
 
 def _theme() -> gr.themes.Base:

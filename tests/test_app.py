@@ -329,7 +329,7 @@ def test_every_example_is_credited_and_free() -> None:
     assert sum(path.stat().st_size for path in photographs) < 700_000
     for path in photographs:
         (row,) = [line for line in credits.splitlines() if line.startswith(f"| `{path.name}` ")]
-        assert re.search(r"\| \d{12} \| <http://\S+staticflickr\.com/\S+> \|", row)
+        assert re.search(r"\| \d{12} \| \[photo \d+\]\(http://\S+staticflickr\.com/\S+\) \|", row)
         assert re.search(r"\(CC BY(-SA)? 2\.0\)\]\(http://creativecommons\.org/licenses/by", row)
         with Image.open(path) as picture:
             assert max(picture.size) <= 500

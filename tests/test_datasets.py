@@ -334,12 +334,13 @@ def folder(tmp_path: Path, text: str, name: str = "captions.csv") -> DataSetting
     return settings("folder", tmp_path, captions=write(tmp_path / name, text))
 
 
-CSV = 'image,caption,split\na.jpg,"A dog, on grass.",train\na.jpg,A dog.,\nb/c.png,A cat.,val\n'
+# h.jpg is one that would be validation if nothing were said of it.
+CSV = 'image,caption,split\nh.jpg,"A dog, on grass.",train\nh.jpg,A dog.,\nb/c.png,A cat.,val\n'
 JSONL = "\n".join(
     json.dumps({"image": image, "caption": caption, "split": split})
     for image, caption, split in [
-        ("a.jpg", "A dog, on grass.", "train"),
-        ("a.jpg", "A dog.", None),
+        ("h.jpg", "A dog, on grass.", "train"),
+        ("h.jpg", "A dog.", None),
         ("b/c.png", "A cat.", "val"),
     ]
 )
@@ -349,7 +350,7 @@ JSONL = "\n".join(
 def test_a_folder_with_csv_or_jsonl(tmp_path: Path, name: str, text: str) -> None:
     """A row without a split belongs where the other rows of its image do."""
     data = folder(tmp_path, text, name)
-    assert read(data, "train") == {"a.jpg": (tmp_path / "a.jpg", ("A dog, on grass.", "A dog."))}
+    assert read(data, "train") == {"h.jpg": (tmp_path / "h.jpg", ("A dog, on grass.", "A dog."))}
     assert read(data, "val") == {"b/c.png": (tmp_path / "b" / "c.png", ("A cat.",))}
     assert complaint(data, "test") == "folder: the test split is empty; look at data.root"
 
@@ -357,7 +358,7 @@ def test_a_folder_with_csv_or_jsonl(tmp_path: Path, name: str, text: str) -> Non
 def test_a_csv_as_excel_writes_it(tmp_path: Path) -> None:
     """A mark in front, and Windows' line ends."""
     data = folder(tmp_path, "\ufeff" + CSV.replace("\n", "\r\n"))
-    assert list(read(data, "train")) == ["a.jpg"]
+    assert list(read(data, "train")) == ["h.jpg"]
 
 
 def test_without_splits_a_tenth_is_validation(tmp_path: Path) -> None:

@@ -149,20 +149,17 @@ def test_what_is_read_is_a_copy(
 
 
 def test_the_cnn_is_in_eval_mode_while_it_computes(
-    captioner: Captioner, make_picture: MakePicture, cache: Path
+    checkpoint: Checkpoint, make_picture: MakePicture, cache: Path
 ) -> None:
     """Else BatchNorm would make a grid depend on the pictures beside it, and would drift."""
-    captioner.train()
-    modes: list[bool] = []
-    captioner.decoder.eval()
-    captioner.encoder.network.register_forward_hook(
-        lambda network, _, __: modes.append(any(m.training for m in network.modules()))
-    )
+    encoder = checkpoint.encoder.model_copy(update={"trainable_stages": 2})
+    captioner = build_captioner(encoder, checkpoint.decoder, size=32, words=9).train()
     before = {name: value.clone() for name, value in captioner.encoder.named_buffers()}
-    cache_grids(captioner, PIXELS, five(make_picture), cache)
-    assert modes == [False]
+    pictures = five(make_picture)
+    grids = cache_grids(captioner, PIXELS, pictures, cache)
     after = dict(captioner.encoder.named_buffers())
     assert all(torch.equal(value, after[name]) for name, value in before.items())
+    assert_right(grids, captioner, pictures)
 
 
 # Mirrored
@@ -328,6 +325,29 @@ def test_torn_files_lose_what_was_torn_and_nothing_else(
     calls.clear()
     assert_right(cache_grids(captioner, PIXELS, pictures, cache), captioner, pictures)
     assert len(calls) == len(pictures)  # of the comparison; none for the cache
+
+
+def test_a_key_left_behind_never_names_another_grid(
+    captioner: Captioner, make_picture: MakePicture, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two grids are torn off, their keys are not; then a kill comes between a grid and its key."""
+    pictures = five(make_picture)
+    cache_grids(captioner, PIXELS, pictures, cache)
+    cut("grids.f16", 2 * GRID_BYTES)(cache / fingerprint(captioner, PIXELS))
+    pictures += [make_picture("new.png", 77), make_picture("newer.png", 78)]
+    cache_grids(captioner, PIXELS, pictures[5:6], cache)
+    write_at = module._write_at
+
+    def killed(path: Path, offset: int, content: bytes) -> None:
+        if path.name == "keys.txt":
+            raise KeyboardInterrupt
+        write_at(path, offset, content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "_write_at", killed)
+        with pytest.raises(KeyboardInterrupt):
+            cache_grids(captioner, PIXELS, pictures[6:], cache)
+    assert_right(cache_grids(captioner, PIXELS, pictures, cache), captioner, pictures)
 
 
 # Photographs that cannot be opened

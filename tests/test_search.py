@@ -19,7 +19,7 @@ from showattend.search import Caption, Regions, attend, beam_search, pick_words
 from showattend.tokenizer import ptb_tokens
 from showattend.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 
-some = settings(max_examples=40, deadline=None)  # a busy machine is no failure
+some = settings(max_examples=25, deadline=None)  # a busy machine is no failure
 
 WORDS = Vocabulary(["dog", "cat", "runs"])
 IDS = (4, 5, 6)
@@ -97,24 +97,9 @@ def test_a_beam_wide_enough_ranks_all_sentences(
     assert ranks == sorted(ranks, reverse=True)
 
 
-@some
-@given(seed=seeds, beam_size=st.integers(9, 20))
-def test_stopping_early_loses_nothing_without_length_penalty(
-    make_captioner: MakeCaptioner, seed: int, beam_size: int
-) -> None:
-    """Nine beams hold all prefixes of two words, so the best of three words are exact."""
-    captioner = captioner_of(make_captioner, seed)
-    scene = scene_of(captioner, seed=seed)
-    exact, _ = log_probs_of(captioner, scene, 3)
-    best = sorted(exact, key=lambda words: -exact[words])[:beam_size]
-    search = SearchSettings(beam_size=beam_size, max_words=3, length_penalty=0.0)
-    (found,) = beam_search(captioner, WORDS, scene, search)
-    assert [caption.log_prob for caption in found] == pytest.approx(
-        [exact[words] for words in best], abs=1e-4
-    )
-
-
-def plain_beam_search(exact: Table, prefix: Table, search: SearchSettings) -> list[tuple[int, ...]]:
+def plain_beam_search(
+    exact: Table, prefix: Table, search: SearchSettings, *, stops_early: bool
+) -> list[tuple[int, ...]]:
     """The documented search on tables of log-probabilities, one caption after the other."""
 
     def ranked(words: tuple[int, ...]) -> float:
@@ -128,7 +113,7 @@ def plain_beam_search(exact: Table, prefix: Table, search: SearchSettings) -> li
         longer = [(*words, word) for words in live for word in IDS]
         live = sorted(longer, key=lambda words: -prefix[words])[: search.beam_size]
         bar = rank(prefix[live[0]], length, search.length_penalty)
-        if len(ended) == search.beam_size and ranked(ended[-1]) >= bar:
+        if stops_early and len(ended) == search.beam_size and ranked(ended[-1]) >= bar:
             return ended
     return sorted([*ended, *live], key=ranked, reverse=True)[: search.beam_size]
 
@@ -152,7 +137,10 @@ def test_a_narrow_beam_is_the_documented_search(
     exact, prefix = log_probs_of(captioner, scene, 4)
     search = SearchSettings(beam_size=beam_size, max_words=max_words, length_penalty=length_penalty)
     (found,) = beam_search(captioner, WORDS, scene, search)
-    assert [ids(caption) for caption in found] == plain_beam_search(exact, prefix, search)
+    expected = plain_beam_search(exact, prefix, search, stops_early=True)
+    assert [ids(caption) for caption in found] == expected
+    if length_penalty == 0.0:  # where the rule loses nothing
+        assert expected == plain_beam_search(exact, prefix, search, stops_early=False)
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 5])
@@ -286,7 +274,7 @@ def test_samples_follow_the_models_distribution(
     one = scene_of(captioner, seed=3)
     probs = sampling_probs(captioner, one, temperature, top_p)
     assert sum(probs.values()) == pytest.approx(1.0)
-    draws = 20_000
+    draws = 8_000
     many = Scene(one.grid_BPC.expand(draws, -1, -1), one.keys_BPA.expand(draws, -1, -1))
     drawn = pick_words(
         captioner,
@@ -312,7 +300,7 @@ def test_the_bound_on_samples_would_notice(make_captioner: MakeCaptioner) -> Non
     """Samples of temperature 1 are no samples of temperature 0.9."""
     captioner = captioner_of(make_captioner, 3)
     one = scene_of(captioner, seed=3)
-    many = Scene(one.grid_BPC.expand(20_000, -1, -1), one.keys_BPA.expand(20_000, -1, -1))
+    many = Scene(one.grid_BPC.expand(8_000, -1, -1), one.keys_BPA.expand(8_000, -1, -1))
     generator = torch.Generator().manual_seed(0)
     drawn = pick_words(captioner, WORDS, many, max_words=2, temperature=1.0, generator=generator)
     assert chi_square(Counter(map(ids, drawn)), sampling_probs(captioner, one, 0.9, 1.0)) > 6.0
@@ -336,24 +324,27 @@ def test_the_same_generator_draws_the_same(make_captioner: MakeCaptioner) -> Non
 # Attention and log-probability belong to the words
 
 
-@pytest.mark.parametrize("how", ["beam", "greedy", "sampled"])
-def test_captions_carry_their_own_words_attention(make_captioner: MakeCaptioner, how: str) -> None:
+@some
+@given(seed=seeds, how=st.sampled_from(["beam", "greedy", "sampled"]))
+def test_captions_carry_their_own_words_attention(
+    make_captioner: MakeCaptioner, seed: int, how: str
+) -> None:
     """Made to say the same sentence, the model looks there and gives it that probability."""
-    captioner = captioner_of(make_captioner, 2)
-    scene = scene_of(captioner, 4)
+    captioner = captioner_of(make_captioner, seed)
+    with torch.no_grad():
+        captioner.decoder.word_logits.bias[END] -= 3.0  # several words, so that beams change places
+    scene = scene_of(captioner, 2, seed=seed)
     if how == "beam":
         found = beam_search(captioner, WORDS, scene, SearchSettings(beam_size=4, max_words=5))
+        assert [len(captions) for captions in found] == [4, 4]
     else:
         temperature = 1.0 if how == "sampled" else 0.0
         drawn = pick_words(captioner, WORDS, scene, max_words=5, temperature=temperature)
         found = [[caption] for caption in drawn]
-    compared = 0
     for b, captions in enumerate(found):
         for caption in captions:
             said = attend(captioner, WORDS, scene.select(slice(b, b + 1)), caption.text)
             assert_same([caption], said)
-            compared += 1
-    assert compared == (16 if how == "beam" else 4)
 
 
 def test_attending_gives_every_image_its_own(make_captioner: MakeCaptioner) -> None:

@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH_INDEX ?=
+TORCH := 'torch>=2.9,<3' 'torchvision>=0.24,<1'
 HOST ?= 127.0.0.1
 PORT ?= 7860
 
@@ -31,7 +32,8 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.torch: $(VENV)/bin/python
-	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --index-url $(TORCH_INDEX) 'torch>=2.9,<3' 'torchvision>=0.24,<1')
+	if [ -n "$(TORCH_INDEX)" ]; then \
+	  $(BIN)/python -m pip install --index-url "$(TORCH_INDEX)" $(TORCH); fi
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml

@@ -104,8 +104,7 @@ def load_checkpoint(folder: Path, device: torch.device | str = "cpu") -> Checkpo
     Raises:
         CheckpointError: one line that names the file and what is wrong with it.
     """
-    folder = Path(folder)
-    recover_folder(folder)
+    folder = _whole(Path(folder))
     config = _read_config(folder / CONFIG)
     if config.pixels.mean is None or config.pixels.std is None:
         raise CheckpointError(f"{folder / CONFIG}: pixels.mean or pixels.std is missing")
@@ -144,6 +143,8 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
     folder under the name that :func:`recover_folder` restores.
     """
     recover_folder(folder)
+    if folder.exists() and any(folder.iterdir()) and not (folder / CONFIG).exists():
+        raise CheckpointError(f"{folder}: holds other files; name a new or a checkpoint's folder")
     new, old = _beside(folder, "new"), _beside(folder, "old")
     for leftover in (new, old):  # of a kill before or after the renames
         shutil.rmtree(leftover, ignore_errors=True)
@@ -163,10 +164,15 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
 
 
 def recover_folder(folder: Path) -> None:
-    """Undo what a kill in the middle of :func:`replaced_folder` left."""
+    """Undo what a kill in the middle of :func:`replaced_folder` left; for writers only."""
+    if _whole(folder) != folder:
+        os.rename(_whole(folder), folder)
+
+
+def _whole(folder: Path) -> Path:
+    """The folder, or its older version while a writer is between the two renames (or was killed)."""
     old = _beside(folder, "old")
-    if old.exists() and not folder.exists():
-        os.rename(old, folder)
+    return old if old.exists() and not folder.exists() else folder
 
 
 def _beside(folder: Path, suffix: str) -> Path:

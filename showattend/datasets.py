@@ -228,7 +228,7 @@ def _picture(image_id: ImageId, source: Path, captions: list[str], origin: Path)
     for caption in captions:
         if not isinstance(caption, str):
             raise DataError(f"{origin}: a caption of image {image_id} is {caption!r}, not a text")
-    spoken = tuple(caption for caption in captions if caption.strip())
+    spoken = tuple(caption for caption in captions if any(map(str.isalnum, caption)))
     if not spoken:
         raise DataError(f"{origin}: image {image_id} has no caption")
     return Picture(image_id, source, spoken)

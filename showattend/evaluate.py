@@ -31,7 +31,7 @@ def caption_split(
     captioner.eval()
     pictures = grids.pictures[:count]
     captions: dict[ImageId, Caption] = {}
-    with tqdm(total=len(pictures), desc="captions", unit="img", leave=False) as bar:
+    with tqdm(total=len(pictures), desc="captions", unit="img", leave=False, disable=None) as bar:
         for start in range(0, len(pictures), _BATCH):
             positions = range(start, min(start + _BATCH, len(pictures)))
             scene = captioner.look(grids.read(positions).to(captioner.device))

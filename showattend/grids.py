@@ -78,7 +78,7 @@ def live_grids(
 ) -> LiveGrids:
     """Open every picture once, so that a corrupt one is found before the training and not in it."""
     good = []
-    for picture in tqdm(pictures, desc="photographs", unit="img"):
+    for picture in tqdm(pictures, desc="photographs", unit="img", disable=None):
         try:
             picture.open()
         except ImageError as error:
@@ -131,7 +131,8 @@ def fingerprint(captioner: Captioner, pixels: PixelSettings) -> str:
     """32 hex digits of the encoder's weights and of how pixels are made."""
     digest = hashlib.blake2b(digest_size=16)
     shape = (captioner.height, captioner.width, captioner.channels)
-    digest.update(json.dumps([pixels.model_dump(), shape, "v1"]).encode())
+    digest.update(json.dumps([pixels.model_dump(), shape, "v2"]).encode())
+    digest.update(str(captioner.encoder.network).encode())  # layers without weights count too
     for name, value in captioner.encoder.state_dict().items():
         digest.update(name.encode())
         digest.update(value.detach().cpu().contiguous().numpy().tobytes())
@@ -147,7 +148,9 @@ def _fill(
 ) -> set[str]:
     """Compute and store grids; returns the keys of the pictures that cannot be opened."""
     bad: set[str] = set()
-    with tqdm(total=len(missing), desc="grids", unit="img", disable=not missing) as bar:
+    with tqdm(
+        total=len(missing), desc="grids", unit="img", disable=None if missing else True
+    ) as bar:
         for batch in _batches(missing):
             opened = list(_open_batch(batch, pixels, corrupt, bad))
             if opened:

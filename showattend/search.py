@@ -238,6 +238,8 @@ def pick_words(
         top_p: sample among the most probable words that together hold this much (Holtzman et al.
             2020).
     """
+    if temperature < 0:
+        raise ValueError(f"temperature is {temperature}: expected 0 (greedy) or more")
     decoder = captioner.decoder
     state = decoder.start(scene, 1)
     images = len(scene.grid_BPC)

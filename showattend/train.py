@@ -163,7 +163,9 @@ def train_epoch(run: Run, epoch: int) -> dict[str, Any]:
     run.captioner.train()
     began, words, losses, penalties = time.monotonic(), 0, 0.0, 0.0
     steps = len(run.batches)
-    with tqdm(total=steps, desc=f"epoch {epoch}/{settings.epochs}", unit="batch") as bar:
+    with tqdm(
+        total=steps, desc=f"epoch {epoch}/{settings.epochs}", unit="batch", disable=None
+    ) as bar:
         for step, batch in enumerate(run.batches.epoch(epoch)):
             done = (epoch - 1) * steps + step
             _set_learning_rate(run, done / (settings.epochs * steps))
@@ -197,9 +199,9 @@ def _train_step(run: Run, batch: Batch, epoch: int) -> tuple[float, float, int]:
     torch.autograd.backward(loss + loss_settings.doubly_stochastic * penalty)
     parameters = (p for group in run.optimizer.param_groups for p in group["params"])
     torch.nn.utils.clip_grad_norm_(parameters, settings.clip_norm)
-    run.optimizer.step()
     if not math.isfinite(loss.item()):
         raise TrainError("the loss is not finite; lower train.learning_rate")
+    run.optimizer.step()
     return loss.item(), penalty.item(), len(taught.targets_N)
 
 

@@ -416,7 +416,7 @@ def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         def refuse(*_: object) -> None:
             raise PermissionError(13, "Permission denied", str(path))
 
-        monkeypatch.setattr(images, "open", refuse, raising=False)
+        monkeypatch.setattr(Path, "open", refuse)
     assert "Permission denied" in one_line_error(path)
 
 

@@ -170,7 +170,7 @@ def recover_folder(folder: Path) -> None:
 
 
 def _whole(folder: Path) -> Path:
-    """The folder, or its older version while a writer is between the two renames (or was killed)."""
+    """The folder, or its older version between the two renames of a writer (or of a kill)."""
     old = _beside(folder, "old")
     return old if old.exists() and not folder.exists() else folder
 

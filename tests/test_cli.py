@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -593,3 +594,40 @@ def test_app_serves_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
         (["soft", "runs/a"], "127.0.0.1", 7000),
         (predict.shipped_models(), "127.0.0.1", 7860),
     ]
+
+
+# --- hostile photographs --------------------------------------------------------------------------
+
+ODD_IMAGES = ROOT.parent / "shared" / "odd_images"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not ODD_IMAGES.is_dir(), reason="needs ../shared/odd_images")
+def test_every_odd_image_ends_in_a_caption_or_a_line() -> None:
+    """The shipped model over all 521 files: no traceback, no hang over 10 s, under 2 GiB."""
+    documents = {"INDEX.tsv", "PILLOW_LICENSE"}
+    files = sorted(path for path in ODD_IMAGES.rglob("*") if path.is_file())
+    files = [path for path in files if path.name not in documents]
+    assert len(files) == 521
+    command = [sys.executable, "-m", "showattend", "caption", "--json", "--batch", "1"]
+    process = subprocess.Popen(
+        [*command, *map(str, files)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stderr is not None
+    results, waits, last = [], [], None
+    for line in process.stdout:
+        now = time.monotonic()
+        if last is not None:  # the first line waits for torch and the model besides
+            waits.append(now - last)
+        last = now
+        results.append(json.loads(line))
+    errors = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 1  # some are no photographs
+    assert [result["image"] for result in results] == [str(path) for path in files]
+    for result in results:
+        assert result.get("caption") or "\n" not in result["error"]
+    assert "Traceback" not in errors
+    assert max(waits) < 10
+    assert usage.ru_maxrss < 2 * 1024**2  # KiB

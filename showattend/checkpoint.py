@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ConfigDict
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 import showattend
@@ -94,7 +94,8 @@ def write_checkpoint(
         origin=checkpoint.origin,
         vocabulary=list(checkpoint.vocabulary.words[len(SPECIALS) :]),
     )
-    save_file(_stored(checkpoint.captioner, dtype), folder / WEIGHTS)
+    # Not safetensors' save_file: its files are readable by their owner alone.
+    (folder / WEIGHTS).write_bytes(save(_stored(checkpoint.captioner, dtype)))
     (folder / CONFIG).write_text(config.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 

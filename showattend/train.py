@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import yaml
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
@@ -346,7 +346,7 @@ def _save(run: Run) -> None:
 def _save_last(run: Run) -> None:
     with replaced_folder(run.folder / LAST) as folder:
         write_checkpoint(folder, _checkpoint(run))
-        save_file(_optimizer_tensors(run.optimizer), folder / _STATE)
+        (folder / _STATE).write_bytes(save(_optimizer_tensors(run.optimizer)))
         (folder / _HISTORY).write_text(json.dumps(run.history), encoding="utf-8")
     _write_metrics(run)
 

@@ -291,7 +291,7 @@ def test_a_write_that_fails_leaves_the_older_one(
         path.write_bytes(b"half a fi")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "save_file", disk_full)
+    monkeypatch.setattr(module, "save", disk_full)
     with pytest.raises(OSError, match="No space left"):
         save_checkpoint(folder, changed(checkpoint))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

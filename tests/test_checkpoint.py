@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import showattend
-from showattend import checkpoint as module
 from showattend.captioner import build_captioner
 from showattend.checkpoint import (
     CONFIG,
@@ -287,11 +286,11 @@ def test_a_write_that_fails_leaves_the_older_one(
 ) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
-    def disk_full(_: object, path: Path) -> NoReturn:
-        path.write_bytes(b"half a fi")
+    def disk_full(path: Path, _: bytes) -> NoReturn:
+        path.write_text("half a fi")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "save", disk_full)
+    monkeypatch.setattr(Path, "write_bytes", disk_full)
     with pytest.raises(OSError, match="No space left"):
         save_checkpoint(folder, changed(checkpoint))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

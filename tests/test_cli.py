@@ -611,20 +611,25 @@ def test_every_odd_image_ends_in_a_caption_or_a_line() -> None:
     files = [path for path in files if path.name not in documents]
     assert len(files) == 521
     command = [sys.executable, "-m", "showattend", "caption", "--json", "--batch", "1"]
-    process = subprocess.Popen(
+    results, waits = [], []
+    with subprocess.Popen(
         [*command, *map(str, files)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None and process.stderr is not None
-    results, waits, last = [], [], None
-    for line in process.stdout:
-        now = time.monotonic()
-        if last is not None:  # the first line waits for torch and the model besides
-            waits.append(now - last)
-        last = now
-        results.append(json.loads(line))
-    errors = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    assert os.waitstatus_to_exitcode(status) == 1  # some are no photographs
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        last = None
+        for line in process.stdout:
+            now = time.monotonic()
+            if last is not None:  # the first line waits for torch and the model besides
+                waits.append(now - last)
+            last = now
+            results.append(json.loads(line))
+        errors = process.stderr.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    captioned = sum("caption" in result for result in results)
+    print(f"{captioned} captions, {len(results) - captioned} errors, longest {max(waits):.1f} s, ")
+    print(f"peak {usage.ru_maxrss / 1024:.0f} MiB")
+    assert process.returncode == 1  # some are no photographs
     assert [result["image"] for result in results] == [str(path) for path in files]
     for result in results:
         assert result.get("caption") or "\n" not in result["error"]

@@ -58,8 +58,7 @@ class GridProjection(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, grid_BPC: Tensor) -> Tensor:
-        projected_BPC: Tensor = self.dropout(torch.relu(self.linear(self.norm(grid_BPC))))
-        return projected_BPC
+        return self.dropout(torch.relu(self.linear(self.norm(grid_BPC))))
 
 
 class Decoder(nn.Module):
@@ -124,8 +123,7 @@ class Decoder(nn.Module):
 
     def embed_words(self, words: Tensor) -> Tensor:
         """E y, (..., E)."""
-        embedded: Tensor = self.dropout(self.embed(words))
-        return embedded
+        return self.dropout(self.embed(words))
 
     def step(self, scene: Scene, state: State, embedded_BKE: Tensor) -> Step:
         """Look, then write: attention from h_{t-1}, the gate, the LSTM (eqs. 1-5 and 13)."""
@@ -143,8 +141,7 @@ class Decoder(nn.Module):
     def logits(self, embedded: Tensor, hidden: Tensor, context: Tensor) -> Tensor:
         """Deep output L_o (E y_{t-1} + L_h h_t + L_z z_t) over the vocabulary (eq. 7)."""
         word = embedded + self.hidden_to_word(hidden) + self.context_to_word(context)
-        logits: Tensor = self.word_logits(self.dropout(word))
-        return logits
+        return self.word_logits(self.dropout(word))
 
     def next_words(self, scene: Scene, state: State, words_BK: Tensor) -> tuple[Step, Tensor]:
         """One step from word ids: the step and the next words' logits (B, K, V)."""

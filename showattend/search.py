@@ -199,8 +199,7 @@ class _Beam:
     def finished(self, t: int) -> Tensor:
         """(B,) bool: no live beam ranks above the image's worst kept caption."""
         rank_B = self.log_prob_BK.amax(dim=1) / (t + 2) ** self.search.length_penalty
-        finished_B: Tensor = self.ended.rank_BK.amin(dim=1) >= rank_B
-        return finished_B
+        return self.ended.rank_BK.amin(dim=1) >= rank_B
 
     def keep(self, images: Tensor) -> None:
         """Go on with some of the images (a mask) only."""

@@ -55,6 +55,4 @@ def build_captioner(
         options["pretrained"] = pretrained
     network = Encoder(**options)
     shape = network.grid_shape(size)
-    return Captioner(
-        network, Decoder(channels=shape[2], words=words, **decoder.model_dump()), shape
-    )
+    return Captioner(network, Decoder(grid=shape, words=words, **decoder.model_dump()), shape)

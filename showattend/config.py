@@ -89,6 +89,8 @@ class DecoderSettings(_Section):
     attention: Count = 256
     #: Width of the grid projection relu(W_g LayerNorm(a_i)); null is the paper: the CNN's vectors.
     projection: Count | None = 512
+    #: Each cell also says where it lies (x, y): what "to the left of" is read from.
+    coordinates: bool = False
     dropout: Probability = 0.5
     #: The output layer uses the word embeddings' own matrix.
     tie_embeddings: bool = True
@@ -120,6 +122,9 @@ class TrainSettings(_Section):
     #: Fraction of all steps over which the learning rate climbs from 0; then it falls as a cosine.
     warmup: Probability = 0.05
     clip_norm: Positive = 1.0
+    #: Validate and keep, in place of the weights, their exponential moving average with this decay
+    #: per update; 0 keeps the weights themselves.
+    average: Probability = 0.0
     #: Chance that a word is replaced by the model's own last word (Bengio et al. 2015), reached
     #: linearly over the training.
     scheduled_sampling: Probability = 0.0

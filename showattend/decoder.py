@@ -8,6 +8,7 @@ the output layer runs once for all words, after the loop.
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from showattend.attention import AdditiveScore, soft_attention
@@ -39,6 +40,16 @@ class State:
 
 
 @dataclass(frozen=True)
+class Read:
+    """What words say before anything is seen: embeddings (..., E), their part of the LSTM's gates
+    (..., G), G = 4 D: input, forget, candidate and output.
+    """
+
+    embedded: Tensor
+    gates: Tensor
+
+
+@dataclass(frozen=True)
 class Step:
     """One word's worth: the new state, the gated context it used, and where it looked."""
 
@@ -61,14 +72,35 @@ class GridProjection(nn.Module):
         return self.dropout(torch.relu(self.linear(self.norm(grid_BPC))))
 
 
+class Coordinates(nn.Module):
+    """a_i <- [a_i; x_i; y_i]: each cell says where it lies, in cells from the middle of the grid.
+
+    A CNN's features say what is in a cell, and hardly where (Liu et al. 2018, CoordConv). With
+    them, z_t holds the place that attention looked at. Counted in cells, the two numbers are heard
+    among the many: between -1 and 1, relations such as "above" were learned far later.
+    """
+
+    places_P2: Tensor
+
+    def __init__(self, height: int, width: int) -> None:
+        super().__init__()
+        y_h, x_w = (torch.arange(n) - (n - 1) / 2 for n in (height, width))
+        places_P2 = torch.cartesian_prod(y_h, x_w).flip(-1)  # row by row, as cells lie in a grid
+        self.register_buffer("places_P2", places_P2, persistent=False)
+
+    def forward(self, grid_BPC: Tensor) -> Tensor:
+        return torch.cat([grid_BPC, self.places_P2.expand(len(grid_BPC), -1, -1)], dim=-1)
+
+
 class Decoder(nn.Module):
     """Soft attention captioner over any grid.
 
     Args:
-        channels: C of the encoder's grid.
+        grid: h, w and C of the encoder's grid.
         words: V, size of the vocabulary.
         embedding, hidden, attention: E, D, A of the shape legend.
         projection: width of the grid projection; None uses the grid as it is (the paper).
+        coordinates: each cell also says where in the grid it lies.
         dropout: on the projected grid, the word embeddings and the output layer.
         tie_embeddings: the output layer L_o is the embedding matrix E.
     """
@@ -76,28 +108,32 @@ class Decoder(nn.Module):
     def __init__(
         self,
         *,
-        channels: int,
+        grid: tuple[int, int, int],
         words: int,
         embedding: int,
         hidden: int,
         attention: int,
         projection: int | None,
+        coordinates: bool,
         dropout: float,
         tie_embeddings: bool,
     ) -> None:
         super().__init__()
-        cells = projection or channels
-        self.project: nn.Module = (
-            GridProjection(channels=channels, width=projection, dropout=dropout)
-            if projection
-            else nn.Identity()
-        )
+        height, width, channels = grid
+        self.project: nn.Module = nn.Identity()
+        if projection:
+            self.project = GridProjection(channels=channels, width=projection, dropout=dropout)
+        self.locate = Coordinates(height, width) if coordinates else nn.Identity()
+        cells = (projection or channels) + (2 if coordinates else 0)
         self.start_hidden = nn.Linear(cells, hidden)
         self.start_cell = nn.Linear(cells, hidden)
         self.score = AdditiveScore(cells=cells, query=hidden, width=attention)
         self.gate = nn.Linear(hidden, 1)
         self.embed = nn.Embedding(words, embedding, padding_idx=PAD)
-        self.lstm = nn.LSTMCell(embedding + cells, hidden)
+        # The LSTM's four gates, input by input, so that a word's part can be computed beforehand.
+        self.word_gates = nn.Linear(embedding, 4 * hidden)
+        self.context_gates = nn.Linear(cells, 4 * hidden, bias=False)
+        self.hidden_gates = nn.Linear(hidden, 4 * hidden, bias=False)
         self.hidden_to_word = nn.Linear(hidden, embedding)
         self.context_to_word = nn.Linear(cells, embedding, bias=False)
         self.word_logits = nn.Linear(embedding, words)
@@ -106,13 +142,15 @@ class Decoder(nn.Module):
         if tie_embeddings:
             self.word_logits.weight = self.embed.weight
         nn.init.zeros_(self.word_logits.bias)
+        for gates in (self.word_gates, self.context_gates, self.hidden_gates):
+            nn.init.uniform_(gates.weight, -(hidden**-0.5), hidden**-0.5)  # as nn.LSTM
         with torch.no_grad():  # the forget gate starts open (Jozefowicz et al. 2015)
-            self.lstm.bias_ih[hidden : 2 * hidden].fill_(1.0)
+            self.word_gates.bias.zero_()[hidden : 2 * hidden].fill_(1.0)
 
     def look(self, grid_BPC: Tensor) -> Scene:
         """Project the encoder's grid, and its keys, once per image."""
-        projected_BPC = self.project(grid_BPC)
-        return Scene(projected_BPC, self.score.keys(projected_BPC))
+        cells_BPC = self.locate(self.project(grid_BPC))
+        return Scene(cells_BPC, self.score.keys(cells_BPC))
 
     def start(self, scene: Scene, captions: int) -> State:
         """h_0 = f_h(mean_i a_i), c_0 = f_c(mean_i a_i) for K captions an image (section 3.1.2)."""
@@ -121,22 +159,24 @@ class Decoder(nn.Module):
         cell_B1D = torch.tanh(self.start_cell(mean_B1C))
         return State(hidden_B1D.expand(-1, captions, -1), cell_B1D.expand(-1, captions, -1))
 
-    def embed_words(self, words: Tensor) -> Tensor:
-        """E y, (..., E)."""
-        return self.dropout(self.embed(words))
+    def read(self, words: Tensor) -> Read:
+        """The words' embeddings, and what they tell the LSTM, for any shape of word ids."""
+        embedded = self.dropout(self.embed(words))
+        return Read(embedded, self.word_gates(embedded))
 
-    def step(self, scene: Scene, state: State, embedded_BKE: Tensor) -> Step:
+    def step(self, scene: Scene, state: State, word_gates_BKG: Tensor) -> Step:
         """Look, then write: attention from h_{t-1}, the gate, the LSTM (eqs. 1-5 and 13)."""
         scores_BKP = self.score(state.hidden_BKD, scene.keys_BPA)
         context_BKC, alpha_BKP = soft_attention(scores_BKP, scene.grid_BPC)
         # beta_t, a scalar: how much of what is seen goes into this word (section 4.2.1).
         context_BKC = torch.sigmoid(self.gate(state.hidden_BKD)) * context_BKC
-        entering = torch.cat([embedded_BKE, context_BKC], dim=-1).flatten(0, 1)
-        memory = (state.hidden_BKD.flatten(0, 1), state.cell_BKD.flatten(0, 1))
-        hidden_ND, cell_ND = self.lstm(entering, memory)
-        shape_BK = embedded_BKE.shape[:2]
-        state = State(hidden_ND.unflatten(0, shape_BK), cell_ND.unflatten(0, shape_BK))
-        return Step(state, context_BKC, alpha_BKP)
+        gates_BKG = (
+            word_gates_BKG + self.context_gates(context_BKC) + self.hidden_gates(state.hidden_BKD)
+        )
+        enter, forget, candidate, leave = gates_BKG.chunk(4, dim=-1)
+        cell_BKD = forget.sigmoid() * state.cell_BKD + enter.sigmoid() * candidate.tanh()
+        hidden_BKD = leave.sigmoid() * cell_BKD.tanh()
+        return Step(State(hidden_BKD, cell_BKD), context_BKC, alpha_BKP)
 
     def logits(self, embedded: Tensor, hidden: Tensor, context: Tensor) -> Tensor:
         """Deep output L_o (E y_{t-1} + L_h h_t + L_z z_t) over the vocabulary (eq. 7)."""
@@ -145,9 +185,9 @@ class Decoder(nn.Module):
 
     def next_words(self, scene: Scene, state: State, words_BK: Tensor) -> tuple[Step, Tensor]:
         """One step from word ids: the step and the next words' logits (B, K, V)."""
-        embedded_BKE = self.embed_words(words_BK)
-        step = self.step(scene, state, embedded_BKE)
-        return step, self.logits(embedded_BKE, step.state.hidden_BKD, step.context_BKC)
+        read = self.read(words_BK)
+        step = self.step(scene, state, read.gates)
+        return step, self.logits(read.embedded, step.state.hidden_BKD, step.context_BKC)
 
 
 @dataclass(frozen=True)
@@ -177,24 +217,42 @@ def teach(decoder: Decoder, scene: Scene, words_BKT: Tensor, sampling: float = 0
     spoken_BKT = words_BKT != PAD
     state = decoder.start(scene, words_BKT.shape[1])
     rows, alphas, targets = [], [], []
-    words_BK = torch.full_like(words_BKT[:, :, 0], START)
+    guesses_BK = None
+    read, inputs_BKT = _read_inputs(decoder, words_BKT, every_word=sampling > 0)
     for t, (images, captions) in enumerate(_living_blocks(spoken_BKT)):
         block = (slice(images), slice(captions))
-        if (images, captions) != words_BK.shape:
-            words_BK, scene, state = words_BK[block], scene.select(block[0]), state.select(*block)
-        embedded_BKE = decoder.embed_words(words_BK)
-        step = decoder.step(scene, state, embedded_BKE)
+        if (images, captions) != state.hidden_BKD.shape[:2]:
+            scene, state = scene.select(block[0]), state.select(*block)
+        words_BK = inputs_BKT[block][:, :, t]
+        if guesses_BK is not None:
+            guessed = torch.rand(words_BK.shape, device=words_BK.device) < sampling
+            words_BK = torch.where(guessed, guesses_BK[block], words_BK)
+        embedded_BKE = F.embedding(words_BK, read.embedded)
+        step = decoder.step(scene, state, F.embedding(words_BK, read.gates))
         state = step.state
+        if sampling > 0:
+            guesses_BK = _guesses(decoder, step, embedded_BKE)
         alive = spoken_BKT[block][:, :, t]
         rows.append((embedded_BKE[alive], state.hidden_BKD[alive], step.context_BKC[alive]))
         targets.append(words_BKT[block][:, :, t][alive])
         alphas.append(_pad_block(step.alpha_BKP * alive.unsqueeze(-1), spoken_BKT.shape))
-        words_BK = words_BKT[block][:, :, t]
-        if sampling > 0:
-            words_BK = _mix_guesses(decoder, embedded_BKE, step, words_BK, sampling)
     embedded_NE, hidden_ND, context_NC = (torch.cat(parts) for parts in zip(*rows, strict=True))
     logits_NV = decoder.logits(embedded_NE, hidden_ND, context_NC)
     return Taught(logits_NV, torch.cat(targets), torch.stack(alphas, dim=2), spoken_BKT)
+
+
+def _read_inputs(decoder: Decoder, words_BKT: Tensor, *, every_word: bool) -> tuple[Read, Tensor]:
+    """What the input words say, each different word read once, and where in it each input stands.
+
+    In training all places of a word share one dropout mask (Gal and Ghahramani 2016, section 4.2).
+    """
+    inputs_BKT = F.pad(words_BKT[:, :, :-1], (1, 0), value=START)
+    if every_word:
+        return decoder.read(
+            torch.arange(len(decoder.embed.weight), device=words_BKT.device)
+        ), inputs_BKT
+    used_U, places_BKT = torch.unique(inputs_BKT, return_inverse=True)
+    return decoder.read(used_U), places_BKT
 
 
 def _living_blocks(spoken_BKT: Tensor) -> list[tuple[int, int]]:
@@ -210,13 +268,9 @@ def _living_blocks(spoken_BKT: Tensor) -> list[tuple[int, int]]:
 def _pad_block(alpha_bkP: Tensor, shape_BKT: torch.Size) -> Tensor:
     images, captions, _ = alpha_bkP.shape
     missing = (0, 0, 0, shape_BKT[1] - captions, 0, shape_BKT[0] - images)
-    return nn.functional.pad(alpha_bkP, missing)
+    return F.pad(alpha_bkP, missing)
 
 
 @torch.no_grad()
-def _mix_guesses(
-    decoder: Decoder, embedded_BKE: Tensor, step: Step, words_BK: Tensor, chance: float
-) -> Tensor:
-    logits_BKV = decoder.logits(embedded_BKE, step.state.hidden_BKD, step.context_BKC)
-    guessed = torch.rand(words_BK.shape, device=words_BK.device) < chance
-    return torch.where(guessed, logits_BKV.argmax(dim=-1), words_BK)
+def _guesses(decoder: Decoder, step: Step, embedded_BKE: Tensor) -> Tensor:
+    return decoder.logits(embedded_BKE, step.state.hidden_BKD, step.context_BKC).argmax(dim=-1)

@@ -27,7 +27,8 @@ from showattend.config import PixelSettings
 from showattend.datasets import DataError, Picture
 from showattend.images import ImageError, fit_square, to_pixels
 
-_BATCH = 16  # more runs slower on CPUs, whose caches it no longer fits
+_BATCH = 32  # written to the disk at a time
+_AT_ONCE = 2  # computed at a time: a larger CNN batch has the C library map fresh memory each time
 _KEY_BYTES = 33  # 31 hex digits, "m" or "-" for mirrored or not, and the line's end
 
 
@@ -163,7 +164,12 @@ def _fill(
 @torch.inference_mode()
 def _compute(captioner: Captioner, pixels_B3SS: torch.Tensor) -> np.ndarray:
     captioner.eval()
-    return captioner.grid(pixels_B3SS.to(captioner.device)).half().cpu().numpy()
+    at_once = _AT_ONCE if captioner.device.type == "cpu" else _BATCH
+    parts = [
+        captioner.grid(pixels_B3SS[start : start + at_once].to(captioner.device)).half().cpu()
+        for start in range(0, len(pixels_B3SS), at_once)
+    ]
+    return torch.cat(parts).numpy()
 
 
 def _keys(pictures: Sequence[Picture], corrupt: str) -> list[tuple[Picture, str]]:

@@ -6,7 +6,6 @@ replaced by `<unk>`, no start or end mark takes part, no caption is cut to a ref
 
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from nltk.translate.bleu_score import brevity_penalty, closest_ref_length, modified_precision
 
 from showattend.tokenizer import ptb_tokens
+from showattend.whole_files import write_whole
 
 ImageId = int | str
 Tokens = Sequence[str]
@@ -272,16 +272,10 @@ def write_results(path: str | Path, captions: Mapping[ImageId, str]) -> None:
     for image, caption in captions.items():
         _check_entry(path, image, caption)
     entries = [{"image_id": image, "caption": caption} for image, caption in captions.items()]
-    path = Path(path)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(json.dumps(entries), encoding="utf-8")
-        os.replace(unfinished, path)
+        write_whole(path, json.dumps(entries))
     except OSError as error:
         raise ScoreError(f"{path}: cannot be written: {error.strerror}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _check_entry(path: str | Path, image: object, caption: object) -> None:

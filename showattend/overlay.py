@@ -12,9 +12,7 @@ threads. Letters in names: H, W photograph pixels; h, w grid cells; T words.
 
 import io
 import math
-import os
 import unicodedata
-import uuid
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -25,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageDraw, ImageEnhance, ImageFont, ImageOps
 
 from showattend.images import Resize, seen_box
+from showattend.whole_files import write_whole
 
 DISPLAY_SIDE = 640  # pixels; a photograph with a longer side is scaled down before it is coloured
 STRENGTH = 0.6  # opacity of the colour at the top of the scale
@@ -410,7 +409,7 @@ def save_figure(
     """Write `caption_figure` as .png, .jpg or .webp. Raises ValueError for another suffix."""
     picture_format = _format_of(path, FIGURE_FORMATS)
     figure = caption_figure(photo, words, maps_Thw, resize, title)
-    _write_whole(path, _encoded([figure], format=picture_format, quality=92))
+    write_whole(path, _encoded([figure], format=picture_format, quality=92))
 
 
 def save_word_pngs(
@@ -429,7 +428,7 @@ def save_word_pngs(
     for number, (word, overlay) in enumerate(zip(words, overlays, strict=True), start=1):
         paths.append(Path(folder, f"{number:0{digits}}_{_file_stem(word)}.png"))
         # Level 3 takes a third of the time of PIL's 6 for files 5 % larger.
-        _write_whole(paths[-1], _encoded([overlay], format="PNG", compress_level=3))
+        write_whole(paths[-1], _encoded([overlay], format="PNG", compress_level=3))
     return paths
 
 
@@ -457,7 +456,7 @@ def save_animation(
         frames = [_with_palette(frame) for frame in frames]
     duration = round(1000 * seconds_per_word)  # of each frame, in milliseconds
     content = _encoded(frames, format=animation_format, duration=duration, loop=0, quality=85)
-    _write_whole(path, content)
+    write_whole(path, content)
 
 
 def _with_palette(frame: Image.Image) -> Image.Image:
@@ -478,18 +477,6 @@ def _encoded(frames: list[Image.Image], **settings: Any) -> bytes:
     else:
         first.save(buffer, **settings)
     return buffer.getvalue()
-
-
-def _write_whole(path: str | Path, content: bytes) -> None:
-    """Write the file whole or not at all; its folder is made if needed."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{uuid.uuid4().hex}.part")  # os.replace cannot cross disks
-    try:
-        part.write_bytes(content)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _file_stem(word: str) -> str:

@@ -7,19 +7,19 @@ checkpoint with the optimizer's state, from which the run resumes exactly).
 
 import json
 import math
-import os
 import platform
 import sys
 import time
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import yaml
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
@@ -41,9 +41,10 @@ from showattend.evaluate import caption_split, score_split
 from showattend.grids import Grids, LiveGrids, cache_grids, live_grids
 from showattend.losses import doubly_stochastic_penalty, word_loss
 from showattend.vocabulary import Vocabulary
+from showattend.whole_files import write_whole
 
 SETTINGS, METRICS, BEST, LAST = "settings.yaml", "metrics.jsonl", "best", "last"
-_STATE, _HISTORY = "training.safetensors", "training.json"
+_STATE, _AVERAGE, _HISTORY = "training.safetensors", "average.safetensors", "training.json"
 
 
 class TrainError(ValueError):
@@ -62,7 +63,15 @@ class Run:
     val: Grids | LiveGrids
     batches: CaptionBatches
     optimizer: torch.optim.Optimizer
+    average: AveragedModel | None
     history: list[dict[str, Any]]
+
+    @property
+    def judged(self) -> Captioner:
+        """The captioner that is validated and kept: the average's where there is one."""
+        if self.average is None:
+            return self.captioner
+        return cast(Captioner, self.average.module)
 
     @property
     def select_on(self) -> str:
@@ -101,17 +110,17 @@ def start_run(
     if init is not None:
         settings, captioner, vocabulary = _init_from(init, settings, vocabulary)
     else:
-        settings = _resolve_pixels(settings)
+        settings = resolve_pixels(settings)
         captioner = build_captioner(
             settings.encoder, settings.decoder, size=settings.pixels.size, words=len(vocabulary)
         )
     run = _prepare(folder, settings, captioner.to(device), vocabulary, train_pictures, cache)
     folder.mkdir(parents=True, exist_ok=True)
     _save_last(run)
-    _write_whole(folder / "environment.json", json.dumps(_environment(settings, device), indent=1))
+    write_whole(folder / "environment.json", json.dumps(_environment(settings, device), indent=1))
     # Written last: where it is, there is a run, and it can be resumed.
     tree = settings.model_dump(mode="json")
-    _write_whole(folder / SETTINGS, yaml.safe_dump(tree, sort_keys=False))
+    write_whole(folder / SETTINGS, yaml.safe_dump(tree, sort_keys=False))
     return run
 
 
@@ -202,13 +211,15 @@ def _train_step(run: Run, batch: Batch, epoch: int) -> tuple[float, float, int]:
     if not math.isfinite(loss.item()):
         raise TrainError("the loss is not finite; lower train.learning_rate")
     run.optimizer.step()
+    if run.average is not None:
+        run.average.update_parameters(captioner)
     return loss.item(), penalty.item(), len(taught.targets_N)
 
 
 def _validate(run: Run) -> dict[str, float]:
     began = time.monotonic()
     captions = caption_split(
-        run.captioner,
+        run.judged,
         run.vocabulary,
         run.val,
         run.settings.search,
@@ -239,9 +250,17 @@ def _prepare(
         flips=settings.train.flips,
         seed=settings.train.seed,
     )
-    optimizer = _optimizer(captioner, settings)
     return Run(
-        folder, settings, captioner, vocabulary, train_grids, val_grids, batches, optimizer, []
+        folder,
+        settings,
+        captioner,
+        vocabulary,
+        train_grids,
+        val_grids,
+        batches,
+        optimizer=_optimizer(captioner, settings),
+        average=_average(captioner, settings.train.average),
+        history=[],
     )
 
 
@@ -271,7 +290,15 @@ def _optimizer(captioner: Captioner, settings: Settings) -> torch.optim.Optimize
                 groups.append(
                     {"params": parameters, "weight_decay": decay, "lr": rate, "peak": rate}
                 )
-    return torch.optim.AdamW(groups, betas=(0.9, 0.98))
+    return torch.optim.AdamW(groups, betas=(0.9, 0.98), fused=True)
+
+
+def _average(captioner: Captioner, decay: float) -> AveragedModel | None:
+    """A moving average of the weights over updates (Polyak and Juditsky 1992), or None."""
+    if decay == 0:
+        return None
+    moving = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
+    return AveragedModel(captioner, multi_avg_fn=moving)
 
 
 def _set_learning_rate(run: Run, progress: float) -> None:
@@ -285,7 +312,7 @@ def _set_learning_rate(run: Run, progress: float) -> None:
         group["lr"] = group["peak"] * factor
 
 
-def _resolve_pixels(settings: Settings) -> Settings:
+def resolve_pixels(settings: Settings) -> Settings:
     """Fill in the encoder's own normalisation, so that settings.yaml and checkpoints state it."""
     mean, std = normalisation(settings.encoder.name)
     pixels = settings.pixels.model_copy(
@@ -322,11 +349,11 @@ def _init_from(
     return settings, captioner, grown
 
 
-def _checkpoint(run: Run) -> Checkpoint:
+def _checkpoint(run: Run, captioner: Captioner) -> Checkpoint:
     settings = run.settings
     origin = {"run": run.folder.name, "data": settings.data.kind, "seed": settings.train.seed}
     return Checkpoint(
-        run.captioner,
+        captioner,
         run.vocabulary,
         settings.pixels,
         settings.encoder,
@@ -339,14 +366,16 @@ def _checkpoint(run: Run) -> Checkpoint:
 def _save(run: Run) -> None:
     """best/ first, then last/: a kill in between makes the resumed run write best/ once more."""
     if run.best_epoch() == run.history[-1]["epoch"]:
-        save_checkpoint(run.folder / BEST, _checkpoint(run))
+        save_checkpoint(run.folder / BEST, _checkpoint(run, run.judged))
     _save_last(run)
 
 
 def _save_last(run: Run) -> None:
     with replaced_folder(run.folder / LAST) as folder:
-        write_checkpoint(folder, _checkpoint(run))
-        (folder / _STATE).write_bytes(save(_optimizer_tensors(run.optimizer)))
+        write_checkpoint(folder, _checkpoint(run, run.captioner))
+        (folder / _STATE).write_bytes(save(_stored(_optimizer_tensors(run.optimizer))))
+        if run.average is not None:
+            (folder / _AVERAGE).write_bytes(save(_stored(_average_tensors(run.average))))
         (folder / _HISTORY).write_text(json.dumps(run.history), encoding="utf-8")
     _write_metrics(run)
 
@@ -355,8 +384,12 @@ def _restore(run: Run) -> None:
     folder = run.folder / LAST
     try:
         tensors = load_file(folder / _STATE)
+        if run.average is not None:
+            averaged = load_file(folder / _AVERAGE)
+            for name, value in _average_tensors(run.average).items():
+                value.copy_(averaged[name])
         run.history = json.loads((folder / _HISTORY).read_text(encoding="utf-8"))
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise CheckpointError(f"{folder}: cannot be resumed from ({error})") from None
     state: dict[int, dict[str, torch.Tensor]] = {}
     for name, value in tensors.items():
@@ -370,21 +403,23 @@ def _restore(run: Run) -> None:
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     state = optimizer.state_dict()["state"]
     return {
-        f"{index}.{key}": value.cpu().contiguous()
-        for index, values in state.items()
-        for key, value in values.items()
+        f"{index}.{key}": value for index, values in state.items() for key, value in values.items()
     }
+
+
+def _stored(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: value.cpu().contiguous() for name, value in tensors.items()}
+
+
+def _average_tensors(average: AveragedModel) -> dict[str, torch.Tensor]:
+    """The average's own tensors, each once, and the count of updates in it."""
+    values = {str(i): p.detach() for i, p in enumerate(average.module.parameters())}
+    return values | {"updates": average.n_averaged}
 
 
 def _write_metrics(run: Run) -> None:
     lines = "".join(json.dumps(line) + "\n" for line in run.history)
-    _write_whole(run.folder / METRICS, lines)
-
-
-def _write_whole(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    write_whole(run.folder / METRICS, lines)
 
 
 def _summary(line: dict[str, Any]) -> str:

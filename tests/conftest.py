@@ -40,12 +40,13 @@ def make_decoder() -> MakeDecoder:
 
     def make(seed: int = 0, *, scale: float = 1.0, **changes: Any) -> Decoder:
         sizes: dict[str, Any] = {
-            "channels": 5,
+            "grid": (2, 3, 5),
             "words": 9,
             "embedding": 4,
             "hidden": 6,
             "attention": 3,
             "projection": None,
+            "coordinates": False,
             "dropout": 0.0,
             "tie_embeddings": False,
         }

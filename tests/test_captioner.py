@@ -23,13 +23,14 @@ def test_the_grid_has_the_shape_that_the_model_states(size: int, side: int) -> N
 def test_settings_shape_the_decoder() -> None:
     decoder = build_captioner(CNN, LSTM, size=32, words=9).decoder
     assert decoder.embed.weight.shape == (9, 4)
-    assert decoder.lstm.weight_hh.shape == (4 * 6, 6)
-    assert decoder.lstm.weight_ih.shape == (4 * 6, 4 + 7)
+    assert decoder.hidden_gates.weight.shape == (4 * 6, 6)
+    assert decoder.word_gates.weight.shape == (4 * 6, 4)
+    assert decoder.context_gates.weight.shape == (4 * 6, 7)
     assert decoder.score.v.weight.shape == (1, 3)
     assert decoder.word_logits.weight is decoder.embed.weight
     paper = LSTM.model_copy(update={"projection": None, "tie_embeddings": False})
     decoder = build_captioner(CNN, paper, size=32, words=9).decoder
-    assert decoder.lstm.weight_ih.shape == (4 * 6, 4 + 24)
+    assert decoder.context_gates.weight.shape == (4 * 6, 24)
     assert decoder.word_logits.weight is not decoder.embed.weight
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from showattend.decoder import Decoder, Scene, State, teach
+from showattend.decoder import Decoder, Scene, State, Step, teach
 from showattend.vocabulary import END, PAD, START
 
 some = settings(max_examples=40, deadline=None)  # a busy machine is no failure
@@ -48,13 +48,8 @@ def by_hand(decoder: Decoder, grid_PC: Tensor, inputs: list[int]) -> tuple[Tenso
             (p * a for p, a in zip(alpha[1:], cells[1:], strict=True)), alpha[0] * cells[0]
         )
         embedded = w["embed.weight"][word]
-        x = torch.cat([embedded, z])
-        gates = (
-            w["lstm.weight_ih"] @ x
-            + w["lstm.bias_ih"]
-            + w["lstm.weight_hh"] @ h
-            + w["lstm.bias_hh"]
-        )
+        gates = linear("word_gates", embedded) + linear("context_gates", z)
+        gates = gates + linear("hidden_gates", h)
         enter, forget, candidate, leave = gates.chunk(4)
         c = torch.sigmoid(forget) * c + torch.sigmoid(enter) * torch.tanh(candidate)
         h = torch.sigmoid(leave) * torch.tanh(c)
@@ -99,7 +94,7 @@ def test_the_start_is_a_function_of_the_mean_cell(make_decoder: MakeDecoder) -> 
 
 def test_deep_output_by_hand(make_decoder: MakeDecoder) -> None:
     """L_o (E y + L_h h + L_z z) with one number each: 2 (0.5 + 3 h + 1 - 4 z) + b."""
-    decoder = make_decoder(channels=1, words=5, embedding=1, hidden=1)
+    decoder = make_decoder(grid=(2, 3, 1), words=5, embedding=1, hidden=1)
     with torch.no_grad():
         decoder.hidden_to_word.weight.fill_(3.0)
         decoder.hidden_to_word.bias.fill_(1.0)
@@ -116,7 +111,7 @@ def test_the_gate_is_one_number_a_word(make_decoder: MakeDecoder) -> None:
         decoder.gate.weight.zero_()
         decoder.gate.bias.fill_(math.log(3))  # sigmoid(ln 3) = 3/4
     scene = decoder.look(seeded(1, 6, 5))
-    step = decoder.step(scene, decoder.start(scene, 1), torch.zeros(1, 1, 4))
+    step = decoder.step(scene, decoder.start(scene, 1), torch.zeros(1, 1, 4 * 6))
     torch.testing.assert_close(step.context_BKC, 0.75 * step.alpha_BKP @ scene.grid_BPC)
 
 
@@ -134,6 +129,34 @@ def test_projection_by_hand(make_decoder: MakeDecoder) -> None:
     assert torch.equal(make_decoder().look(grid_BPC).grid_BPC, grid_BPC)
 
 
+@pytest.mark.parametrize("projection", [None, 7])
+def test_coordinates_stand_behind_the_features(
+    make_decoder: MakeDecoder, projection: int | None
+) -> None:
+    """x and y of a 2 x 3 grid's cells from its middle, row by row."""
+    plain = make_decoder(projection=projection)
+    decoder = make_decoder(projection=projection, coordinates=True)
+    grid_BPC = seeded(2, 6, 5)
+    cells_BPC = decoder.look(grid_BPC).grid_BPC
+    torch.testing.assert_close(cells_BPC[..., :-2], plain.look(grid_BPC).grid_BPC)
+    places = torch.tensor([[x, y] for y in (-0.5, 0.5) for x in (-1.0, 0.0, 1.0)])
+    torch.testing.assert_close(cells_BPC[0, :, -2:], places)
+    torch.testing.assert_close(cells_BPC[1, :, -2:], places)
+
+
+def test_a_word_has_one_dropout_mask_in_a_batch(make_decoder: MakeDecoder) -> None:
+    """Word types are dropped, not their places; a rate of one half doubles what stays."""
+    decoder = make_decoder(dropout=0.5).train()
+    read = decoder.read(torch.arange(V))
+    kept = read.embedded != 0
+    torch.testing.assert_close(read.embedded[kept], 2 * decoder.embed.weight[kept])
+    words_BKT = torch.full((1, 2, 4), 5)
+    seen: list[Tensor] = []
+    decoder.word_gates.register_forward_hook(lambda _, x, __: seen.append(x[0]))
+    teach(decoder, decoder.look(seeded(1, 6, 5)), words_BKT)
+    assert seen[0].shape == (2, 4)  # START and 5, each once
+
+
 def test_tied_embeddings_are_one_matrix(make_decoder: MakeDecoder) -> None:
     tied = make_decoder(tie_embeddings=True)
     assert tied.word_logits.weight is tied.embed.weight
@@ -141,9 +164,9 @@ def test_tied_embeddings_are_one_matrix(make_decoder: MakeDecoder) -> None:
 
 
 def test_the_forget_gate_starts_open(make_decoder: MakeDecoder) -> None:
-    bias = make_decoder().lstm.bias_ih
+    bias = make_decoder().word_gates.bias
     assert (bias[6:12] == 1.0).all()  # input, forget, candidate, output: D = 6 each
-    assert (bias[:6].abs() < 1.0).all()
+    assert (bias[:6] == 0.0).all()
 
 
 def ragged(lengths: list[list[int]], seed: int = 0) -> Tensor:
@@ -216,7 +239,9 @@ def test_finished_captions_are_not_computed(make_decoder: MakeDecoder) -> None:
     decoder = make_decoder()
     lstm_rows: list[int] = []
     output_rows: list[int] = []
-    decoder.lstm.register_forward_hook(lambda _, x, __: lstm_rows.append(len(x[0])))
+    decoder.hidden_gates.register_forward_hook(
+        lambda _, x, __: lstm_rows.append(x[0].shape[:2].numel())
+    )
     decoder.word_logits.register_forward_hook(lambda _, x, __: output_rows.append(len(x[0])))
     # longest first along both axes, as batches are
     teach(decoder, decoder.look(seeded(3, 6, 5)), ragged([[5, 4], [4, 2], [2, 0]]))
@@ -264,17 +289,29 @@ def test_full_sampling_feeds_the_models_own_guesses(make_decoder: MakeDecoder) -
     assert taught.targets_N.tolist() == words_BKT.flatten().tolist()  # what is asked stays true
 
 
-def test_sampling_replaces_the_wanted_share(make_decoder: MakeDecoder) -> None:
+def test_sampling_replaces_the_wanted_share(
+    make_decoder: MakeDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     decoder = make_decoder()
     with torch.no_grad():
         decoder.word_logits.bias[8] = 100.0  # it always guesses 8
     fed: list[Tensor] = []
-    decoder.embed.register_forward_hook(lambda _, words, __: fed.append(words[0]))
+    step = decoder.step
+
+    def watched(scene: Scene, state: State, word_gates_BKG: Tensor) -> Step:
+        fed.append(word_gates_BKG)
+        return step(scene, state, word_gates_BKG)
+
+    monkeypatch.setattr(decoder, "step", watched)
     words_BKT = torch.full((40, 50, 3), 4)
     teach(decoder, decoder.look(seeded(40, 6, 5)), words_BKT, sampling=0.3)
-    assert (fed[0] == START).all()
-    replaced = torch.stack(fed[1:]) == 8
-    assert ((torch.stack(fed[1:]) == 4) | replaced).all()
+
+    def is_word(word: int, gates: Tensor) -> Tensor:
+        return gates.isclose(decoder.read(torch.tensor(word)).gates).all(dim=-1)
+
+    assert is_word(START, fed[0]).all()
+    replaced = is_word(8, torch.stack(fed[1:]))
+    assert (is_word(4, torch.stack(fed[1:])) | replaced).all()
     spread = math.sqrt(0.3 * 0.7 / replaced.numel())
     assert replaced.float().mean().item() == pytest.approx(0.3, abs=5 * spread)
 

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "showattend"
 
 #: A module imports from lower levels only.
 LEVELS = [
-    {"config", "images", "tokenizer", "attention", "losses", "shapes"},
+    {"config", "images", "tokenizer", "attention", "losses", "shapes", "whole_files"},
     {"vocabulary", "metrics", "encoder", "overlay"},
     {"decoder", "datasets"},
     {"captioner"},

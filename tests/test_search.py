@@ -148,7 +148,7 @@ def test_images_together_are_images_one_at_a_time(
     make_captioner: MakeCaptioner, beam_size: int
 ) -> None:
     """They end at different lengths, and those that are done leave the batch."""
-    captioner = captioner_of(make_captioner, 1)
+    captioner = captioner_of(make_captioner, 2)
     scene = scene_of(captioner, 12)
     search = SearchSettings(beam_size=beam_size, max_words=8)
     together = beam_search(captioner, WORDS, scene, search)
@@ -270,8 +270,8 @@ def sampling_probs(captioner: Captioner, scene: Scene, temperature: float, top_p
 def test_samples_follow_the_models_distribution(
     make_captioner: MakeCaptioner, temperature: float, top_p: float
 ) -> None:
-    captioner = captioner_of(make_captioner, 3)
-    one = scene_of(captioner, seed=3)
+    captioner = captioner_of(make_captioner, 4)
+    one = scene_of(captioner, seed=4)
     probs = sampling_probs(captioner, one, temperature, top_p)
     assert sum(probs.values()) == pytest.approx(1.0)
     draws = 8_000

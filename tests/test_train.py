@@ -27,7 +27,14 @@ TINY = {
     "loss": {"label_smoothing": 0.1, "doubly_stochastic": 0.1},
     "search": {"beam_size": 2, "max_words": 8},
 }
-TRAIN = {"epochs": 3, "batch_images": 4, "learning_rate": 0.01, "flips": True, "max_words": 8}
+TRAIN = {
+    "epochs": 3,
+    "batch_images": 4,
+    "learning_rate": 0.01,
+    "flips": True,
+    "max_words": 8,
+    "average": 0.8,
+}
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +92,30 @@ def test_a_run_directory_tells_everything(whole_run: Path) -> None:
     assert list((whole_run / "tensorboard").glob("events*"))
     best = max(lines, key=lambda line: (line["CIDEr-D"], -line["epoch"]))
     assert load_checkpoint(whole_run / "best").origin["epoch"] == best["epoch"]
+
+
+def test_the_kept_weights_are_the_moving_average(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """m <- d m + (1 - d) w after every update, from the first update's weights on, by hand."""
+    settings = tiny_settings(photographs, epochs=1, average=0.8)
+    run = start_run(tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU)
+    average: list[torch.Tensor] = []
+    step = run.optimizer.step
+
+    def watched() -> None:
+        step()
+        weight = run.captioner.decoder.gate.weight.detach().clone()
+        average[:] = [0.8 * average[0] + 0.2 * weight] if average else [weight]
+
+    monkeypatch.setattr(run.optimizer, "step", watched)
+    train(run)
+    assert len(run.batches) > 2
+    last = weights(tmp_path / "run" / "last")["decoder.gate.weight"]
+    best = weights(tmp_path / "run" / "best")["decoder.gate.weight"]
+    torch.testing.assert_close(best, average[0])
+    assert torch.equal(last, run.captioner.decoder.gate.weight)
+    assert not torch.equal(last, best)
 
 
 def test_resumed_equals_uninterrupted(

@@ -1,0 +1,38 @@
+"""A reader never meets half a file."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from showattend.whole_files import write_whole
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"), [("Grüße\n", b"Gr\xc3\xbc\xc3\x9fe\n"), (b"\0", b"\0")]
+)
+def test_text_and_bytes_in_a_folder_that_is_made(
+    tmp_path: Path, content: str | bytes, expected: bytes
+) -> None:
+    path = tmp_path / "new" / "file"
+    write_whole(path, content)
+    assert path.read_bytes() == expected
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_failure_leaves_the_older_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    write_whole(path, "old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for failing in (os, "replace"), (Path, "write_bytes"):
+        with monkeypatch.context() as patch:
+            patch.setattr(*failing, full)
+            with pytest.raises(OSError, match="No space"):
+                write_whole(path, "new")
+        assert path.read_text() == "old"
+        assert list(tmp_path.iterdir()) == [path]

@@ -4,8 +4,8 @@ Data flows one way: photograph -> grid -> attention -> words -> score or picture
 
 Shape legend, for the suffixes of tensor names in the whole package:
 B images, K captions (or beams) of one image, N rows, P grid cells, C channels of a cell, T words,
-V vocabulary, E word embedding, D LSTM, A attention, S side of the model's square, L layers,
-H heads.
+V vocabulary, U different words of a batch, E word embedding, D LSTM, G its four gates, A attention,
+Q query, S side of the model's square, L layers, H heads.
 """
 
 __version__ = "0.1.0"

@@ -14,7 +14,7 @@ class AdditiveScore(nn.Module):
 
     Args:
         cells: C, width of a grid cell.
-        query: D, width of the query.
+        query: Q, width of the query.
         width: A, width of the hidden layer.
     """
 
@@ -29,9 +29,9 @@ class AdditiveScore(nn.Module):
         keys_BPA: Tensor = self.key(grid_BPC)
         return keys_BPA
 
-    def forward(self, query_BKD: Tensor, keys_BPA: Tensor) -> Tensor:
+    def forward(self, query_BKQ: Tensor, keys_BPA: Tensor) -> Tensor:
         """Scores (B, K, P) of every cell for each of an image's K queries."""
-        query_BK1A = self.query(query_BKD).unsqueeze(2)
+        query_BK1A = self.query(query_BKQ).unsqueeze(2)
         scores_BKP1: Tensor = self.v(torch.tanh(keys_BPA.unsqueeze(1) + query_BK1A))
         return scores_BKP1.squeeze(-1)
 

@@ -91,6 +91,8 @@ class DecoderSettings(_Section):
     projection: Count | None = 512
     #: Each cell also says where it lies (x, y): what "to the left of" is read from.
     coordinates: bool = False
+    #: Attention also hears the word just written; the paper's looks before it knows that word.
+    word_in_query: bool = False
     dropout: Probability = 0.5
     #: The output layer uses the word embeddings' own matrix.
     tie_embeddings: bool = True

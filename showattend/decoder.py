@@ -48,6 +48,10 @@ class Read:
     embedded: Tensor
     gates: Tensor
 
+    def at(self, places: Tensor) -> "Read":
+        """What the words at some places of the first axis say, for any shape of places."""
+        return Read(F.embedding(places, self.embedded), F.embedding(places, self.gates))
+
 
 @dataclass(frozen=True)
 class Step:
@@ -101,6 +105,8 @@ class Decoder(nn.Module):
         embedding, hidden, attention: E, D, A of the shape legend.
         projection: width of the grid projection; None uses the grid as it is (the paper).
         coordinates: each cell also says where in the grid it lies.
+        word_in_query: attention also hears the word just written, y_{t-1}. In the paper it knows
+            h_{t-1} alone, so it looks before it knows which of two things has been begun.
         dropout: on the projected grid, the word embeddings and the output layer.
         tie_embeddings: the output layer L_o is the embedding matrix E.
     """
@@ -115,6 +121,7 @@ class Decoder(nn.Module):
         attention: int,
         projection: int | None,
         coordinates: bool,
+        word_in_query: bool,
         dropout: float,
         tie_embeddings: bool,
     ) -> None:
@@ -127,7 +134,9 @@ class Decoder(nn.Module):
         cells = (projection or channels) + (2 if coordinates else 0)
         self.start_hidden = nn.Linear(cells, hidden)
         self.start_cell = nn.Linear(cells, hidden)
-        self.score = AdditiveScore(cells=cells, query=hidden, width=attention)
+        self.word_in_query = word_in_query
+        query = hidden + (embedding if word_in_query else 0)
+        self.score = AdditiveScore(cells=cells, query=query, width=attention)
         self.gate = nn.Linear(hidden, 1)
         self.embed = nn.Embedding(words, embedding, padding_idx=PAD)
         # The LSTM's four gates, input by input, so that a word's part can be computed beforehand.
@@ -164,14 +173,17 @@ class Decoder(nn.Module):
         embedded = self.dropout(self.embed(words))
         return Read(embedded, self.word_gates(embedded))
 
-    def step(self, scene: Scene, state: State, word_gates_BKG: Tensor) -> Step:
+    def step(self, scene: Scene, state: State, read: Read) -> Step:
         """Look, then write: attention from h_{t-1}, the gate, the LSTM (eqs. 1-5 and 13)."""
-        scores_BKP = self.score(state.hidden_BKD, scene.keys_BPA)
+        query_BKQ = state.hidden_BKD
+        if self.word_in_query:
+            query_BKQ = torch.cat([query_BKQ, read.embedded], dim=-1)
+        scores_BKP = self.score(query_BKQ, scene.keys_BPA)
         context_BKC, alpha_BKP = soft_attention(scores_BKP, scene.grid_BPC)
         # beta_t, a scalar: how much of what is seen goes into this word (section 4.2.1).
         context_BKC = torch.sigmoid(self.gate(state.hidden_BKD)) * context_BKC
         gates_BKG = (
-            word_gates_BKG + self.context_gates(context_BKC) + self.hidden_gates(state.hidden_BKD)
+            read.gates + self.context_gates(context_BKC) + self.hidden_gates(state.hidden_BKD)
         )
         enter, forget, candidate, leave = gates_BKG.chunk(4, dim=-1)
         cell_BKD = forget.sigmoid() * state.cell_BKD + enter.sigmoid() * candidate.tanh()
@@ -186,7 +198,7 @@ class Decoder(nn.Module):
     def next_words(self, scene: Scene, state: State, words_BK: Tensor) -> tuple[Step, Tensor]:
         """One step from word ids: the step and the next words' logits (B, K, V)."""
         read = self.read(words_BK)
-        step = self.step(scene, state, read.gates)
+        step = self.step(scene, state, read)
         return step, self.logits(read.embedded, step.state.hidden_BKD, step.context_BKC)
 
 
@@ -227,13 +239,13 @@ def teach(decoder: Decoder, scene: Scene, words_BKT: Tensor, sampling: float = 0
         if guesses_BK is not None:
             guessed = torch.rand(words_BK.shape, device=words_BK.device) < sampling
             words_BK = torch.where(guessed, guesses_BK[block], words_BK)
-        embedded_BKE = F.embedding(words_BK, read.embedded)
-        step = decoder.step(scene, state, F.embedding(words_BK, read.gates))
+        heard = read.at(words_BK)
+        step = decoder.step(scene, state, heard)
         state = step.state
         if sampling > 0:
-            guesses_BK = _guesses(decoder, step, embedded_BKE)
+            guesses_BK = _guesses(decoder, step, heard)
         alive = spoken_BKT[block][:, :, t]
-        rows.append((embedded_BKE[alive], state.hidden_BKD[alive], step.context_BKC[alive]))
+        rows.append((heard.embedded[alive], state.hidden_BKD[alive], step.context_BKC[alive]))
         targets.append(words_BKT[block][:, :, t][alive])
         alphas.append(_pad_block(step.alpha_BKP * alive.unsqueeze(-1), spoken_BKT.shape))
     embedded_NE, hidden_ND, context_NC = (torch.cat(parts) for parts in zip(*rows, strict=True))
@@ -272,5 +284,5 @@ def _pad_block(alpha_bkP: Tensor, shape_BKT: torch.Size) -> Tensor:
 
 
 @torch.no_grad()
-def _guesses(decoder: Decoder, step: Step, embedded_BKE: Tensor) -> Tensor:
-    return decoder.logits(embedded_BKE, step.state.hidden_BKD, step.context_BKC).argmax(dim=-1)
+def _guesses(decoder: Decoder, step: Step, read: Read) -> Tensor:
+    return decoder.logits(read.embedded, step.state.hidden_BKD, step.context_BKC).argmax(dim=-1)

@@ -47,6 +47,7 @@ def make_decoder() -> MakeDecoder:
             "attention": 3,
             "projection": None,
             "coordinates": False,
+            "word_in_query": False,
             "dropout": 0.0,
             "tie_embeddings": False,
         }

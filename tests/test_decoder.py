@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from showattend.decoder import Decoder, Scene, State, Step, teach
+from showattend.decoder import Decoder, Read, Scene, State, Step, teach
 from showattend.vocabulary import END, PAD, START
 
 some = settings(max_examples=40, deadline=None)  # a busy machine is no failure
@@ -37,8 +37,10 @@ def by_hand(decoder: Decoder, grid_PC: Tensor, inputs: list[int]) -> tuple[Tenso
     h, c = torch.tanh(linear("start_hidden", mean)), torch.tanh(linear("start_cell", mean))
     logits, alphas = [], []
     for word in inputs:
+        embedded = w["embed.weight"][word]
+        query = torch.cat([h, embedded]) if decoder.word_in_query else h
         energy = [
-            linear("score.v", torch.tanh(linear("score.key", a) + linear("score.query", h)))
+            linear("score.v", torch.tanh(linear("score.key", a) + linear("score.query", query)))
             for a in cells
         ]
         exponentials = torch.cat(energy).exp()
@@ -47,7 +49,6 @@ def by_hand(decoder: Decoder, grid_PC: Tensor, inputs: list[int]) -> tuple[Tenso
         z = beta * sum(
             (p * a for p, a in zip(alpha[1:], cells[1:], strict=True)), alpha[0] * cells[0]
         )
-        embedded = w["embed.weight"][word]
         gates = linear("word_gates", embedded) + linear("context_gates", z)
         gates = gates + linear("hidden_gates", h)
         enter, forget, candidate, leave = gates.chunk(4)
@@ -60,8 +61,11 @@ def by_hand(decoder: Decoder, grid_PC: Tensor, inputs: list[int]) -> tuple[Tenso
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_every_step_follows_the_equations(make_decoder: MakeDecoder, tied: bool) -> None:
-    decoder = make_decoder(scale=2.0, tie_embeddings=tied)
+@pytest.mark.parametrize("word_in_query", [False, True])
+def test_every_step_follows_the_equations(
+    make_decoder: MakeDecoder, tied: bool, word_in_query: bool
+) -> None:
+    decoder = make_decoder(scale=2.0, tie_embeddings=tied, word_in_query=word_in_query)
     grid_BPC = seeded(2, 6, 5)
     scene, inputs = decoder.look(grid_BPC), [START, 5, 8, 3]
     state = decoder.start(scene, 1)
@@ -111,7 +115,7 @@ def test_the_gate_is_one_number_a_word(make_decoder: MakeDecoder) -> None:
         decoder.gate.weight.zero_()
         decoder.gate.bias.fill_(math.log(3))  # sigmoid(ln 3) = 3/4
     scene = decoder.look(seeded(1, 6, 5))
-    step = decoder.step(scene, decoder.start(scene, 1), torch.zeros(1, 1, 4 * 6))
+    step, _ = decoder.next_words(scene, decoder.start(scene, 1), torch.full((1, 1), START))
     torch.testing.assert_close(step.context_BKC, 0.75 * step.alpha_BKP @ scene.grid_BPC)
 
 
@@ -298,9 +302,9 @@ def test_sampling_replaces_the_wanted_share(
     fed: list[Tensor] = []
     step = decoder.step
 
-    def watched(scene: Scene, state: State, word_gates_BKG: Tensor) -> Step:
-        fed.append(word_gates_BKG)
-        return step(scene, state, word_gates_BKG)
+    def watched(scene: Scene, state: State, read: Read) -> Step:
+        fed.append(read.gates)
+        return step(scene, state, read)
 
     monkeypatch.setattr(decoder, "step", watched)
     words_BKT = torch.full((40, 50, 3), 4)

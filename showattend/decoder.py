@@ -228,8 +228,8 @@ def teach(decoder: Decoder, scene: Scene, words_BKT: Tensor, sampling: float = 0
     """
     spoken_BKT = words_BKT != PAD
     state = decoder.start(scene, words_BKT.shape[1])
-    rows, alphas, targets = [], [], []
     guesses_BK = None
+    rows, alive = [], []
     read, inputs_BKT = _read_inputs(decoder, words_BKT, every_word=sampling > 0)
     for t, (images, captions) in enumerate(_living_blocks(spoken_BKT)):
         block = (slice(images), slice(captions))
@@ -244,13 +244,22 @@ def teach(decoder: Decoder, scene: Scene, words_BKT: Tensor, sampling: float = 0
         state = step.state
         if sampling > 0:
             guesses_BK = _guesses(decoder, step, heard)
-        alive = spoken_BKT[block][:, :, t]
-        rows.append((heard.embedded[alive], state.hidden_BKD[alive], step.context_BKC[alive]))
-        targets.append(words_BKT[block][:, :, t][alive])
-        alphas.append(_pad_block(step.alpha_BKP * alive.unsqueeze(-1), spoken_BKT.shape))
-    embedded_NE, hidden_ND, context_NC = (torch.cat(parts) for parts in zip(*rows, strict=True))
-    logits_NV = decoder.logits(embedded_NE, hidden_ND, context_NC)
-    return Taught(logits_NV, torch.cat(targets), torch.stack(alphas, dim=2), spoken_BKT)
+        rows.append((heard.embedded, state.hidden_BKD, step.context_BKC, step.alpha_BKP))
+        alive.append(spoken_BKT[block][:, :, t].flatten())
+    kept_N = torch.cat(alive).nonzero().squeeze(1)
+    embedded_NE, hidden_ND, context_NC, alpha_NP = (
+        torch.cat([part.flatten(0, 1) for part in parts]).index_select(0, kept_N)
+        for parts in zip(*rows, strict=True)
+    )
+    spoken_TBK = spoken_BKT.permute(2, 0, 1)  # the order of the rows
+    alpha_TBKP = alpha_NP.new_zeros(*spoken_TBK.shape, alpha_NP.shape[-1])
+    alpha_TBKP[spoken_TBK] = alpha_NP
+    return Taught(
+        decoder.logits(embedded_NE, hidden_ND, context_NC),
+        words_BKT.permute(2, 0, 1)[spoken_TBK],
+        alpha_TBKP.permute(1, 2, 0, 3),
+        spoken_BKT,
+    )
 
 
 def _read_inputs(decoder: Decoder, words_BKT: Tensor, *, every_word: bool) -> tuple[Read, Tensor]:
@@ -275,12 +284,6 @@ def _living_blocks(spoken_BKT: Tensor) -> list[tuple[int, int]]:
         return (alive_XT * place).amax(dim=0).tolist()
 
     return list(zip(leading(spoken_BKT.any(dim=1)), leading(spoken_BKT.any(dim=0)), strict=True))
-
-
-def _pad_block(alpha_bkP: Tensor, shape_BKT: torch.Size) -> Tensor:
-    images, captions, _ = alpha_bkP.shape
-    missing = (0, 0, 0, shape_BKT[1] - captions, 0, shape_BKT[0] - images)
-    return F.pad(alpha_bkP, missing)
 
 
 @torch.no_grad()

@@ -28,7 +28,6 @@ from showattend.datasets import DataError, Picture
 from showattend.images import ImageError, fit_square, to_pixels
 
 _BATCH = 32  # written to the disk at a time
-_AT_ONCE = 2  # computed at a time: a larger CNN batch has the C library map fresh memory each time
 _KEY_BYTES = 33  # 31 hex digits, "m" or "-" for mirrored or not, and the line's end
 
 
@@ -161,15 +160,9 @@ def _fill(
     return bad
 
 
-@torch.inference_mode()
 def _compute(captioner: Captioner, pixels_B3SS: torch.Tensor) -> np.ndarray:
     captioner.eval()
-    at_once = _AT_ONCE if captioner.device.type == "cpu" else _BATCH
-    parts = [
-        captioner.grid(pixels_B3SS[start : start + at_once].to(captioner.device)).half().cpu()
-        for start in range(0, len(pixels_B3SS), at_once)
-    ]
-    return torch.cat(parts).numpy()
+    return captioner.encode(pixels_B3SS.to(captioner.device)).half().cpu().numpy()
 
 
 def _keys(pictures: Sequence[Picture], corrupt: str) -> list[tuple[Picture, str]]:

@@ -215,7 +215,7 @@ class CaptionModel:
     def _look(self, squares: Sequence[np.ndarray]) -> Scene:
         captioner = self.checkpoint.captioner
         pixels_B3SS = torch.from_numpy(np.stack(squares)).to(captioner.device)
-        return captioner.look(captioner.grid(pixels_B3SS))
+        return captioner.look(captioner.encode(pixels_B3SS))
 
 
 def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

@@ -20,6 +20,15 @@ def test_the_grid_has_the_shape_that_the_model_states(size: int, side: int) -> N
     assert grid_BPC.shape == (2, side * side, 24)
 
 
+@pytest.mark.parametrize("count", [1, 5])
+def test_encoding_is_the_grid_without_gradients(count: int) -> None:
+    captioner = build_captioner(CNN, LSTM, size=32, words=9).eval()
+    pixels_B3SS = torch.rand(count, 3, 32, 32)
+    grid_BPC = captioner.encode(pixels_B3SS)
+    torch.testing.assert_close(grid_BPC, captioner.grid(pixels_B3SS))
+    assert not grid_BPC.requires_grad
+
+
 def test_settings_shape_the_decoder() -> None:
     decoder = build_captioner(CNN, LSTM, size=32, words=9).decoder
     assert decoder.embed.weight.shape == (9, 4)

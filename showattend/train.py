@@ -64,14 +64,8 @@ class Run:
     batches: CaptionBatches
     optimizer: torch.optim.Optimizer
     average: AveragedModel | None
+    judged: Captioner  # validated and kept: the average's, where there is one
     history: list[dict[str, Any]]
-
-    @property
-    def judged(self) -> Captioner:
-        """The captioner that is validated and kept: the average's where there is one."""
-        if self.average is None:
-            return self.captioner
-        return cast(Captioner, self.average.module)
 
     @property
     def select_on(self) -> str:
@@ -240,7 +234,9 @@ def _prepare(
 ) -> Run:
     val_pictures = load_split(settings.data, "val")
     train_grids = _grids(settings, captioner, train_pictures, cache, settings.train.flips)
-    val_grids = _grids(settings, captioner, val_pictures, cache, False)
+    average = _average(captioner, settings.train.average)
+    judged = captioner if average is None else cast(Captioner, average.module)
+    val_grids = _grids(settings, judged, val_pictures, cache, False)
     batches = CaptionBatches(
         train_grids.pictures,
         vocabulary,
@@ -259,7 +255,8 @@ def _prepare(
         val_grids,
         batches,
         optimizer=_optimizer(captioner, settings),
-        average=_average(captioner, settings.train.average),
+        average=average,
+        judged=judged,
         history=[],
     )
 
@@ -412,8 +409,9 @@ def _stored(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _average_tensors(average: AveragedModel) -> dict[str, torch.Tensor]:
-    """The average's own tensors, each once, and the count of updates in it."""
-    values = {str(i): p.detach() for i, p in enumerate(average.module.parameters())}
+    """What the average has of its own, each tensor once, and the count of updates in it."""
+    trained = (p for p in average.module.parameters() if p.requires_grad)
+    values = {str(i): p.detach() for i, p in enumerate(trained)}
     return values | {"updates": average.n_averaged}
 
 

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from showattend.checkpoint import load_checkpoint
 from showattend.config import Settings, check_settings
+from showattend.grids import LiveGrids
 from showattend.shapes import make_scenes
 from showattend.train import TrainError, resume_run, start_run, train
 
@@ -116,6 +117,21 @@ def test_the_kept_weights_are_the_moving_average(
     torch.testing.assert_close(best, average[0])
     assert torch.equal(last, run.captioner.decoder.gate.weight)
     assert not torch.equal(last, best)
+
+
+def test_the_average_is_judged_with_its_own_encoder(photographs: Path, tmp_path: Path) -> None:
+    settings = tiny_settings(photographs, epochs=1)
+    encoder = settings.encoder.model_copy(update={"trainable_stages": 1})
+    settings = settings.model_copy(update={"encoder": encoder})
+    run = start_run(tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU)
+    assert isinstance(run.train, LiveGrids)
+    assert isinstance(run.val, LiveGrids)
+    assert run.average is not None
+    assert run.val.captioner is run.judged is run.average.module
+    assert run.train.captioner is run.captioner is not run.judged
+    train(run)
+    best = load_checkpoint(tmp_path / "run" / "best").captioner.encoder.state_dict()
+    assert_same(best, dict(run.judged.encoder.state_dict()))
 
 
 def test_resumed_equals_uninterrupted(

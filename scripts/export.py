@@ -10,10 +10,8 @@ from pathlib import Path
 
 import torch
 
-from showattend.checkpoint import WEIGHTS, load_checkpoint, replaced_folder, write_checkpoint
+from showattend.checkpoint import WEIGHTS, CheckpointError, load_checkpoint, save_checkpoint
 from showattend.predict import checkpoint_folder
-
-CARD = "README.md"
 
 
 def main() -> None:
@@ -26,15 +24,13 @@ def main() -> None:
     if arguments.length_penalty is not None:
         search = checkpoint.search.model_copy(update={"length_penalty": arguments.length_penalty})
         checkpoint = replace(checkpoint, search=search)
-    card = arguments.folder / CARD
-    text = card.read_text(encoding="utf-8") if card.exists() else None
-    with replaced_folder(arguments.folder) as folder:
-        write_checkpoint(folder, checkpoint, dtype=torch.float16)
-        if text is not None:
-            (folder / CARD).write_text(text, encoding="utf-8")
+    save_checkpoint(arguments.folder, checkpoint, dtype=torch.float16)
     megabytes = (arguments.folder / WEIGHTS).stat().st_size / 1e6
     print(f"{arguments.folder / WEIGHTS}: {megabytes:.1f} MB")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except CheckpointError as error:
+        raise SystemExit(f"export: error: {error}") from None

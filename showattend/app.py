@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image
 
 from showattend.checkpoint import CheckpointError
-from showattend.config import SearchSettings
+from showattend.config import ConfigError, SearchSettings
 from showattend.images import ImageError, Resize, open_photograph
 from showattend.overlay import (
     DISPLAY_SIDE,
@@ -353,6 +353,7 @@ brighter a place, the more of that weight lies there
 ([Xu et al. 2015](https://arxiv.org/abs/1502.03044)).
 """
 _DOWNLOADS = ("Download figure (PNG)", "Download animation (GIF)", "Download data (JSON)")
+_NOT_OURS = "This photograph is not, or no longer, among the uploads: choose it again."
 _PRIVACY = (
     "Photographs stay on the machine that runs this page and are deleted about an hour later."
 )
@@ -431,12 +432,13 @@ def _build(models: Models) -> gr.Blocks:
 
         shown = [reading, stage, captions, results]
         files = [figure, *downloads]
+        cache = Path(figure.GRADIO_CACHE)
         # Gradio would decode the upload itself (`preprocess`); it is `open_photograph`'s to open.
         listen = partial(gr.on, preprocess=False, api_visibility="private", show_progress="minimal")
         for event in (
             listen(
                 [photo.change, beam_size.change, name.change],
-                partial(_caption, models),
+                partial(_caption, models, cache),
                 [photo, name, beam_size, strength],
                 shown,
                 trigger_mode="always_last",
@@ -447,7 +449,7 @@ def _build(models: Models) -> gr.Blocks:
             ),
         ):
             event.then(
-                partial(_files, Path(figure.GRADIO_CACHE)),
+                partial(_files, cache),
                 [reading, strength],
                 files,
                 api_visibility="private",
@@ -457,19 +459,41 @@ def _build(models: Models) -> gr.Blocks:
 
 
 def _caption(
-    models: Models, photo: dict[str, Any] | None, name: str, beam_size: int, strength: float
+    models: Models,
+    cache: Path,
+    photo: dict[str, Any] | None,
+    name: str,
+    beam_size: int,
+    strength: float,
 ) -> list[Any]:
-    """`photo` is Gradio's record of an uploaded file, or None."""
+    """`photo` is Gradio's record of an uploaded file, or None; `cache` is where uploads lie."""
     if photo is None:
         return _nothing()
-    path = str(photo["path"])
+    path = _own_path(photo, cache)
+    if path is None:
+        gr.Warning(_NOT_OURS, duration=20)
+        return _nothing()
     try:
         reading = read_photograph(models.get(name), path, int(beam_size))
-    except (ImageError, CheckpointError) as error:
+    except (ImageError, CheckpointError, ConfigError) as error:
         line = str(error).replace(path, Path(path).name)
         gr.Warning(html.escape(line), duration=20)
         return _nothing()
     return _shown(reading, strength)
+
+
+def _own_path(photo: Any, cache: Path) -> str | None:
+    """The path in Gradio's record where it is that of an upload or an example.
+
+    A request may name any file of this machine, and Gradio looks only into records with a certain
+    `meta`. Whoever names another file must not even learn whether there is one.
+    """
+    try:
+        path = os.path.realpath(photo["path"])
+    except (TypeError, KeyError, ValueError):  # no record, or none of a path
+        return None
+    inside = any(Path(path).is_relative_to(os.path.realpath(own)) for own in (cache, EXAMPLES))
+    return path if inside and os.path.isfile(path) else None  # noqa: PTH113 (is_file can raise)
 
 
 def _choose(reading: Reading, strength: float, event: gr.SelectData) -> list[Any]:

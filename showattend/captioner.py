@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from showattend.config import DecoderSettings, EncoderSettings
 from showattend.decoder import Decoder, Scene
-from showattend.encoder import Encoder, as_grid
+from showattend.encoder import Encoder, GridShape, as_grid
 
 #: More photographs at a time make tensors for which the C library asks the system for fresh memory
 #: each time: a quarter slower.
@@ -15,17 +15,17 @@ _AT_ONCE_ON_CPU = 2
 class Captioner(nn.Module):
     """A photograph's pixels in, a scene to caption out.
 
-    ``height``, ``width`` and ``channels`` describe the encoder's grid: P = height * width.
+    ``shape`` is that of the encoder's grid; attention chooses among its P = height * width cells.
     """
 
-    def __init__(self, encoder: Encoder, decoder: Decoder, shape: tuple[int, int, int]) -> None:
+    def __init__(self, encoder: Encoder, decoder: Decoder, shape: GridShape) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
-        self.height, self.width, self.channels = shape
+        self.shape = shape
 
     def grid(self, pixels_B3SS: Tensor) -> Tensor:
-        """The encoder's grid (B, P, C), before any projection."""
+        """The encoder's grid (B, P, C), packed where it is fused, before any projection."""
         return as_grid(self.encoder(pixels_B3SS))
 
     @torch.inference_mode()

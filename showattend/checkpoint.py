@@ -105,7 +105,7 @@ def load_checkpoint(folder: Path, device: torch.device | str = "cpu") -> Checkpo
     Raises:
         CheckpointError: one line that names the file and what is wrong with it.
     """
-    folder = _whole(Path(folder))
+    folder = whole_folder(Path(folder))
     config = _read_config(folder / CONFIG)
     if config.pixels.mean is None or config.pixels.std is None:
         raise CheckpointError(f"{folder / CONFIG}: pixels.mean or pixels.std is missing")
@@ -140,11 +140,12 @@ def load_checkpoint(folder: Path, device: torch.device | str = "cpu") -> Checkpo
 def replaced_folder(folder: Path) -> Iterator[Path]:
     """Build a folder under a temporary name; on success it takes the place of ``folder``.
 
-    Every file is fsynced before the renames. A kill between the two renames leaves the older
-    folder under the name that :func:`recover_folder` restores.
+    Files of the older folder that the new one does not have, such as somebody's notes, stay. Every
+    file is fsynced before the renames. A kill between the two renames leaves the older folder under
+    the name that :func:`recover_folder` restores.
     """
     recover_folder(folder)
-    if folder.exists() and any(folder.iterdir()) and not (folder / CONFIG).exists():
+    if folder.exists() and any(folder.iterdir()) and not _is_checkpoint(folder):
         raise CheckpointError(f"{folder}: holds other files; name a new or a checkpoint's folder")
     new, old = _beside(folder, "new"), _beside(folder, "old")
     for leftover in (new, old):  # of a kill before or after the renames
@@ -155,6 +156,7 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
+    _keep_others(folder, new)
     for path in [*new.iterdir(), new]:
         _fsync(path)
     if folder.exists():
@@ -164,13 +166,34 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def _is_checkpoint(folder: Path) -> bool:
+    """Whether a folder's config.json is one of ours; many programs name their settings so."""
+    try:
+        tree = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(tree, dict) and {"format", "showattend", "vocabulary"} <= tree.keys()
+
+
+def _keep_others(older: Path, newer: Path) -> None:
+    """Copy what only the older folder holds into the newer one."""
+    for path in older.iterdir() if older.exists() else ():
+        place = newer / path.name
+        if place.exists():
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.copytree(path, place, symlinks=True)
+        else:
+            shutil.copy2(path, place, follow_symlinks=False)
+
+
 def recover_folder(folder: Path) -> None:
     """Undo what a kill in the middle of :func:`replaced_folder` left; for writers only."""
-    if _whole(folder) != folder:
-        os.rename(_whole(folder), folder)
+    if whole_folder(folder) != folder:
+        os.rename(whole_folder(folder), folder)
 
 
-def _whole(folder: Path) -> Path:
+def whole_folder(folder: Path) -> Path:
     """The folder, or its older version between the two renames of a writer (or of a kill)."""
     old = _beside(folder, "old")
     return old if old.exists() and not folder.exists() else folder
@@ -214,6 +237,9 @@ def _fill(captioner: Captioner, weights: Mapping[str, Tensor], path: Path) -> No
         raise CheckpointError(
             f"{path}: {len(wrong)} tensors do not fit its config.json, such as {min(wrong)}"
         )
+    broken = [name for name, value in weights.items() if not value.isfinite().all()]
+    if broken:
+        raise CheckpointError(f"{path}: {min(broken)} holds what is no number; it is damaged")
     captioner.load_state_dict(dict(weights), strict=False)  # strict but for tied names: see above
 
 
@@ -224,7 +250,7 @@ def _read_config(path: Path) -> _Config:
         raise CheckpointError(
             f"{path}: not found; a checkpoint is a folder with {WEIGHTS} and {CONFIG}"
         ) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise CheckpointError(f"{path}: is not JSON; the checkpoint is damaged") from None
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise CheckpointError(f"{path}: is not a showattend checkpoint of format {FORMAT}")

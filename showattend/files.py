@@ -4,9 +4,11 @@ import csv
 import glob
 import io
 import json
+import os
+import re
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -16,13 +18,18 @@ from PIL import Image
 from tqdm import tqdm
 
 from showattend.images import FORMATS, ImageError, Resize, open_photograph
-from showattend.overlay import save_animation, save_figure, save_word_pngs
+from showattend.overlay import is_drawn, save_animation, save_figure, save_word_pngs
 from showattend.search import Caption
 
 Form = Literal["text", "csv", "json"]
 
 #: Controls, line and paragraph separators, and bytes of a file's name that are no text.
 _BREAKS_A_LINE = ("Cc", "Zl", "Zp", "Cs")
+#: Bytes of a picture's name before its suffix: file systems take 255, some of them ``_2.png``.
+_LONGEST_NAME = 240
+_SEPARATOR = f"[{re.escape(os.sep + (os.altsep or ''))}]"
+#: The part ``**`` of a glob, with what parts it from the next one.
+_ANY_DEPTH = re.compile(rf"(?:^|(?<={_SEPARATOR}))\*\*(?:{_SEPARATOR}+|$)")
 
 
 # --- in -------------------------------------------------------------------------------------------
@@ -35,19 +42,48 @@ def find_photographs(name: str) -> list[str]:
     within. A file's own name is returned unseen: who opens it finds out whether it can be.
 
     Raises:
-        ImageError: a folder or a glob holds no photograph; one line.
+        ImageError: the name is empty, or a folder or a glob holds no photograph; one line.
     """
-    path = Path(name)
-    if path.is_dir():
-        found = _images_in(path)
-    elif glob.has_magic(name) and not path.exists():
-        matches = glob.glob(name, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute path)
-        found = [match for match in matches if not Path(match).is_dir()]
+    if not name:
+        raise ImageError("'': is no path; name files, folders or globs")
+    if _is_folder(name):
+        found = _images_in(Path(name))
+    elif glob.has_magic(name) and not os.path.exists(name):  # noqa: PTH110 (as in _is_folder)
+        found = [match for match in _matches(name) if not _is_folder(match)]
     else:
         return [name]
     if not found:
         raise ImageError(f"{one_line(name)}: no photograph found; name files, folders or globs")
     return sorted(found)
+
+
+def _is_folder(name: str) -> bool:
+    return os.path.isdir(name)  # noqa: PTH112 (Path.is_dir raises if the name is too long)
+
+
+def _matches(pattern: str) -> set[str]:
+    """As `glob.glob`, but ``**`` goes through no link to a folder: it may lead round in a circle.
+
+    A link that the pattern names, or matches by ``*``, is followed as everywhere.
+    """
+    before, *after = _ANY_DEPTH.split(pattern, maxsplit=1)
+    if not after:
+        return set(glob.glob(pattern))  # noqa: PTH207 (Path.glob takes no absolute path)
+    starts = glob.glob(before) if before else [""]  # noqa: PTH207
+    folders = [folder for start in starts for folder in _folders_from(start)]
+    return {
+        match for folder in folders for match in _matches(glob.escape(folder) + (after[0] or "*"))
+    }
+
+
+def _folders_from(start: str) -> Iterator[str]:
+    """A folder, as a glob that ends in a separator gives it, and all visible ones below it."""
+    left = [start]
+    while left:
+        folder = left.pop()
+        yield folder
+        inside = glob.glob(os.path.join(glob.escape(folder), "*", ""))  # noqa: PTH118, PTH207
+        left += [inner for inner in inside if not Path(inner).is_symlink()]
 
 
 def _images_in(folder: Path) -> list[str]:
@@ -61,7 +97,7 @@ def _images_in(folder: Path) -> list[str]:
         for path in inside
         if path.suffix.lower() in _suffixes()
         and not path.name.startswith(".")
-        and not path.is_dir()
+        and not _is_folder(str(path))
     ]
 
 
@@ -102,12 +138,12 @@ class Report:
         """One photograph's result; its pictures are written before its line.
 
         Raises:
-            OSError: pictures or lines cannot be written.
+            OSError: lines cannot be written.
         """
         if self.overlays is not None and isinstance(result, Caption):
             try:
                 self.overlays.save(path, result)
-            except ImageError as error:  # the file was there a moment ago
+            except ImageError as error:
                 result = error
         if isinstance(result, Caption):
             _write(self._line(path, result), sys.stdout)
@@ -139,6 +175,10 @@ class Report:
 class Overlays:
     """Pictures of where the model looked: DIR/NAME.png, DIR/NAME.gif and DIR/NAME/ for the words.
 
+    NAME is the photograph's; where another photograph of this run or any file that no earlier run
+    drew has it, NAME_2, and so on. So a run takes the place of the one before it, and of no other
+    file.
+
     Attributes:
         folder: DIR.
         resize: how the model cuts its square from a photograph.
@@ -147,43 +187,82 @@ class Overlays:
     folder: Path
     resize: Resize
     _taken: set[str] = field(default_factory=set)
+    _originals: set[str] = field(default_factory=set)
 
     def refuse_originals(self, paths: Sequence[str]) -> None:
-        """Make sure that no picture can take a photograph's place.
+        """Make the folder, and sure that no picture can take a photograph's place.
 
         Raises:
-            ValueError: some of the photographs lie in the folder itself; one line.
+            ValueError: some of the photographs lie in the folder itself, or it cannot be made; one
+                line.
         """
-        folder = self.folder.resolve()
+        self._originals = {os.path.realpath(path) for path in paths}
+        folder = os.path.realpath(self.folder)
         for path in paths:
-            if Path(path).resolve().parent == folder:
+            if os.path.dirname(os.path.realpath(path)) == folder:  # noqa: PTH120
                 raise ValueError(
-                    f"--overlay {self.folder}: {one_line(path)} lies there and could be "
-                    "overwritten; name another folder"
+                    f"--overlay {self.folder}: {one_line(path)} lies there, among the pictures to "
+                    "be drawn; name another folder"
                 )
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = f"cannot be made ({error.strerror}); name a folder"
+            raise ValueError(f"--overlay {self.folder}: {reason}") from None
 
     def save(self, path: str, caption: Caption) -> None:
         """Draw all pictures of one photograph.
 
         Raises:
-            ImageError: the photograph cannot be opened any more.
-            OSError: the pictures cannot be written.
+            ImageError: the photograph cannot be opened any more, or the pictures not written; one
+                line.
         """
         photo, maps_Thw = open_photograph(path), caption.maps()
-        name = self._new_name(Path(path).stem)
-        figure, animation = self.folder / f"{name}.png", self.folder / f"{name}.gif"
-        save_figure(figure, photo, caption.words, maps_Thw, self.resize, caption.text)
-        save_animation(animation, photo, caption.words, maps_Thw, self.resize)
-        save_word_pngs(self.folder / name, photo, caption.words, maps_Thw, self.resize)
+        try:
+            name = self._new_name(_safe_stem(path))
+            figure, animation = self.folder / f"{name}.png", self.folder / f"{name}.gif"
+            save_figure(figure, photo, caption.words, maps_Thw, self.resize, caption.text)
+            save_animation(animation, photo, caption.words, maps_Thw, self.resize)
+            save_word_pngs(self.folder / name, photo, caption.words, maps_Thw, self.resize)
+        except OSError as error:
+            reason = error.strerror or error
+            raise ImageError(
+                f"{one_line(path)}: its pictures cannot be written ({reason}); "
+                f"check --overlay {one_line(str(self.folder))}"
+            ) from error
 
     def _new_name(self, stem: str) -> str:
-        """The stem; for a second photograph of that stem ``STEM_2``, and so on."""
+        """The stem, or else the first of ``STEM_2``, ``STEM_3``, ... that is free."""
         name, number = stem, 1
-        while not self._taken.isdisjoint(_entries(name)):
+        while not (self._taken.isdisjoint(_entries(name)) and self._is_free(name)):
             number += 1
             name = f"{stem}_{number}"
         self._taken.update(_entries(name))
         return name
+
+    def _is_free(self, name: str) -> bool:
+        """Whether nothing has the name but what an earlier run drew and this one does not read."""
+        words = self.folder / name
+        there = [self.folder / f"{name}{suffix}" for suffix in (".png", ".gif")]
+        there += _visible(words) if words.is_dir() else [words]
+        return all(
+            is_drawn(path) and os.path.realpath(path) not in self._originals
+            for path in there
+            if os.path.lexists(path)
+        )
+
+
+def _visible(folder: Path) -> list[Path]:
+    """What lies in it, but for what some systems leave in every folder that is looked at."""
+    return [path for path in folder.iterdir() if not path.name.startswith(".")]
+
+
+def _safe_stem(path: str) -> str:
+    """The photograph's name without its suffix, short enough, and never a folder such as ``..``."""
+    stem = Path(path).stem
+    while len(os.fsencode(stem)) > _LONGEST_NAME:
+        stem = stem[:-1]
+    return stem if stem.strip(".") else "photograph"
 
 
 def _entries(name: str) -> set[str]:

@@ -107,14 +107,13 @@ def cache_grids(
     Raises:
         DataError: a picture cannot be opened and ``corrupt`` is "fatal".
     """
-    cells = (captioner.height * captioner.width, captioner.channels)
     folder = folder / fingerprint(captioner, pixels)
     folder.mkdir(parents=True, exist_ok=True)
     keyed = _keys(pictures, corrupt)
     sides = ("-", "m") if flips else ("-",)
     wanted = {key + side: picture for picture, key in keyed for side in sides}
     with FileLock(folder / "lock"):  # another run may want the same grids: it finds them then
-        store = _Store(folder, cells)
+        store = _Store(folder, captioner.shape.packed)
         missing = {key: picture for key, picture in wanted.items() if key not in store.rows}
         bad = _fill(store, missing, captioner, pixels, corrupt)
     good = [(picture, key) for picture, key in keyed if key + "-" not in bad]
@@ -130,7 +129,7 @@ def cache_grids(
 def fingerprint(captioner: Captioner, pixels: PixelSettings) -> str:
     """32 hex digits of the encoder's weights and of how pixels are made."""
     digest = hashlib.blake2b(digest_size=16)
-    shape = (captioner.height, captioner.width, captioner.channels)
+    shape = (captioner.shape.height, captioner.shape.width, captioner.shape.channels)
     digest.update(json.dumps([pixels.model_dump(), shape, "v2"]).encode())
     digest.update(str(captioner.encoder.network).encode())  # layers without weights count too
     for name, value in captioner.encoder.state_dict().items():

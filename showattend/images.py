@@ -11,7 +11,8 @@ import os
 import stat
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
@@ -95,6 +96,16 @@ def open_photograph(source: Photograph) -> Image.Image:
     )
 
 
+def read_content(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a photograph's file, whatever they hold.
+
+    Raises:
+        ImageError: there is no such file, or it cannot be read to an end.
+    """
+    with _regular_file(path) as (_, file, _):
+        return file.read()
+
+
 def seen_box(width: int, height: int, resize: Resize) -> tuple[float, float, float, float]:
     """The part of an upright photograph that the square covers: (x0, y0, x1, y1), in its pixels.
 
@@ -149,7 +160,16 @@ def _padded(image: Image.Image, size: int) -> Image.Image:
 
 
 def _from_path(path: str | os.PathLike[str]) -> Image.Image:
+    with _regular_file(path) as (name, file, length):
+        return _from_file(name, file, length)
+
+
+@contextmanager
+def _regular_file(path: str | os.PathLike[str]) -> Iterator[tuple[str, IO[bytes], int]]:
+    """The file's name, the open file and its length."""
     name = os.fsdecode(path)
+    if not name:  # to pathlib this is the current folder
+        raise _error("''", "is no path; expected an image file")
     try:
         file_path = Path(name)
         status = file_path.stat()
@@ -159,7 +179,7 @@ def _from_path(path: str | os.PathLike[str]) -> Image.Image:
         if not stat.S_ISREG(status.st_mode):
             raise _error(name, "is a pipe, socket or device; expected an image file")
         with file_path.open("rb") as file:
-            return _from_file(name, file, status.st_size)
+            yield name, file, status.st_size
     except ImageError:
         raise
     except (OSError, ValueError) as error:  # ValueError: a path with a null byte

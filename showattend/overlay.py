@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageDraw, ImageEnhance, ImageFont, ImageOps
+from PIL.PngImagePlugin import PngInfo
 
 from showattend.images import Resize, seen_box
 from showattend.whole_files import write_whole
@@ -41,6 +42,9 @@ NARROWEST = 360  # least width of a figure or an animation, so that a sentence s
 MARGIN = 16
 GAP = 10
 BAR_SIZE = (260, 14)
+
+MARK = b"drawn by showattend"  # in every PNG and GIF, so that a later run knows them as its own
+MARK_WITHIN = 4096  # bytes; before the mark come at most a header and 256 colours
 
 PAPER, INK, FAINT_INK = (255, 255, 255), (20, 20, 20), (105, 105, 105)
 STRIP, STRIP_INK = (18, 18, 20), (205, 205, 205)
@@ -412,6 +416,18 @@ def save_figure(
     write_whole(path, _encoded([figure], format=picture_format, quality=92))
 
 
+def is_drawn(path: Path) -> bool:
+    """Whether the file is a PNG or GIF that this module wrote.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not path.is_file():  # a pipe waits for a writer
+        return False
+    with path.open("rb") as file:
+        return MARK in file.read(MARK_WITHIN)
+
+
 def save_word_pngs(
     folder: str | Path,
     photo: Image.Image,
@@ -472,6 +488,11 @@ def _with_palette(frame: Image.Image) -> Image.Image:
 def _encoded(frames: list[Image.Image], **settings: Any) -> bytes:
     buffer = io.BytesIO()
     first, *others = frames
+    if settings["format"] == "PNG":
+        settings["pnginfo"] = PngInfo()
+        settings["pnginfo"].add_text("Software", MARK.decode())
+    if settings["format"] == "GIF":
+        settings["comment"] = MARK
     if others:
         first.save(buffer, save_all=True, append_images=others, **settings)
     else:

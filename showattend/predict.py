@@ -4,6 +4,8 @@
 >>> model.caption("photo.jpg").text
 """
 
+import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,8 +14,8 @@ from typing import TypeVar, overload
 import numpy as np
 import torch
 
-from showattend.checkpoint import Checkpoint, CheckpointError, load_checkpoint
-from showattend.config import SearchSettings
+from showattend.checkpoint import Checkpoint, CheckpointError, load_checkpoint, whole_folder
+from showattend.config import SearchSettings, checked
 from showattend.decoder import Scene
 from showattend.grids import model_pixels
 from showattend.images import ImageError, Photograph, open_photograph
@@ -53,6 +55,8 @@ def checkpoint_folder(model: str | Path) -> Path:
     Raises:
         CheckpointError: there is nothing of that name; one line.
     """
+    if not isinstance(model, str | os.PathLike):
+        raise CheckpointError(f"{model!r}: expected a shipped model's name or a folder's path")
     if str(model) in shipped_models():
         return _SHIPPED / str(model)
     folder = Path(model)
@@ -60,7 +64,7 @@ def checkpoint_folder(model: str | Path) -> Path:
         names = ", ".join(shipped_models()) or "none"
         raise CheckpointError(f"{model}: neither a shipped model ({names}) nor a checkpoint folder")
     best = folder / "best"
-    return best if best.is_dir() else folder
+    return best if whole_folder(best).is_dir() else folder
 
 
 class DeviceError(ValueError):
@@ -79,7 +83,10 @@ def choose_device(name: str) -> torch.device:
     kind = name.partition(":")[0]
     if kind != "cpu" and not found.get(kind, False):
         raise DeviceError(f"--device {name}: not on this machine; choose auto or cpu")
-    return torch.device(name)
+    try:
+        return torch.device(name)
+    except RuntimeError:  # "cpu:", "cpu:x"
+        raise DeviceError(f"--device {name}: names no device; choose auto or cpu") from None
 
 
 class CaptionModel:
@@ -117,6 +124,7 @@ class CaptionModel:
             beam_size: 1 is greedy search; None is the checkpoint's own setting.
         Raises:
             ImageError: a photograph cannot be opened; one line.
+            ConfigError: ``beam_size`` or ``max_words`` is out of its range; one line.
         """
         if isinstance(photographs, (list, tuple)):
             ranked = self.candidates(photographs, beam_size, max_words)
@@ -149,7 +157,13 @@ class CaptionModel:
 
         Only ``batch_size`` photographs are open at a time, so their number has no limit; one that
         cannot be opened takes nothing from the others.
+
+        Raises:
+            ConfigError: ``beam_size`` or ``max_words`` is out of its range; one line.
+            ValueError: ``batch_size`` is below 1; one line.
         """
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}: expected 1 or more")
         search = self._search(beam_size, max_words)
         for batch in _batches(photographs, batch_size):
             opened = [self._pixels_or_error(photo) for photo in batch]
@@ -165,7 +179,22 @@ class CaptionModel:
         top_p: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> Caption:
-        """A caption drawn from the model's own distribution."""
+        """A caption drawn from the model's own distribution.
+
+        Args:
+            temperature: below 1 the probable words become more so, above 1 less.
+            top_p: only the most probable words that together hold this much are drawn.
+        Raises:
+            ImageError: the photograph cannot be opened; one line.
+            ValueError: ``temperature`` or ``top_p`` is out of its range; one line.
+        """
+        if not 0 < temperature < math.inf:
+            raise ValueError(
+                f"temperature is {temperature}: expected a number above 0; the most probable words "
+                "are those of caption(photograph, beam_size=1)"
+            )
+        if not 0 < top_p <= 1:
+            raise ValueError(f"top_p is {top_p}: expected a number above 0 and at most 1")
         scene = self._look([self._pixels(photograph)])
         return pick_words(
             self.checkpoint.captioner,
@@ -184,7 +213,7 @@ class CaptionModel:
 
         Raises:
             ImageError: the photograph cannot be opened.
-            ValueError: the sentence has no words.
+            ValueError: the sentence is no text or has no words; one line.
         """
         scene = self._look([self._pixels(photograph)])
         return attend(self.checkpoint.captioner, self.checkpoint.vocabulary, scene, sentence)[0]
@@ -192,10 +221,8 @@ class CaptionModel:
     def _search(self, beam_size: int | None, max_words: int | None) -> SearchSettings:
         """The checkpoint's own settings, but for what is asked for."""
         changes = {"beam_size": beam_size, "max_words": max_words}
-        return SearchSettings.model_validate(
-            self.checkpoint.search.model_dump()
-            | {key: value for key, value in changes.items() if value is not None}
-        )
+        asked = {key: value for key, value in changes.items() if value is not None}
+        return checked(SearchSettings, self.checkpoint.search.model_dump() | asked, "search")
 
     def _pixels(self, photograph: Photograph) -> np.ndarray:
         return model_pixels(open_photograph(photograph), self.checkpoint.pixels)

@@ -3,6 +3,7 @@
 All work on many images at once and carry the attention along; images that are done are dropped.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,9 +30,11 @@ class Regions:
     width: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Caption:
     """A caption and where the model looked for each of its T words.
+
+    A caption equals itself alone: arrays have no single answer to ``==``, and no hash.
 
     Attributes:
         words: the words, without marks.
@@ -89,7 +92,7 @@ def beam_search(
             break
         if bool(finished.any()):
             beam.keep(~finished)
-    regions = Regions(captioner.height, captioner.width)
+    regions = Regions(captioner.shape.height, captioner.shape.width)
     return [done[image].captions(vocabulary, regions) for image in range(len(scene.grid_BPC))]
 
 
@@ -169,7 +172,7 @@ class _Beam:
         start = torch.full_like(self.words_BKT[:, :, 0], START)
         last_BK = self.words_BKT[:, :, t - 1] if t else start
         step, logits_BKV = self.decoder.next_words(self.scene, self.state, last_BK)
-        total_BKV = self.log_prob_BK.unsqueeze(-1) + logits_BKV.log_softmax(dim=-1)
+        total_BKV = self.log_prob_BK.unsqueeze(-1) + _log_probs(logits_BKV)
         if t:
             self._end(total_BKV[:, :, END], t)
         total_BKV[:, :, [*_FORBIDDEN, END]] = -torch.inf
@@ -189,7 +192,7 @@ class _Beam:
             _, logits_BKV = self.decoder.next_words(
                 self.scene, self.state, best.indices % vocabulary
             )
-            self._end(self.log_prob_BK + logits_BKV.log_softmax(dim=-1)[:, :, END], t + 1)
+            self._end(self.log_prob_BK + _log_probs(logits_BKV)[:, :, END], t + 1)
 
     def _end(self, log_prob_BK: Tensor, words: int) -> None:
         rank_BK = log_prob_BK / (words + 1) ** self.search.length_penalty
@@ -210,6 +213,20 @@ class _Beam:
         self.words_BKT = self.words_BKT[images]
         self.alpha_BKTP = self.alpha_BKTP[images]
         self.ended = self.ended.select(images)
+
+
+def _log_probs(logits_V: Tensor) -> Tensor:
+    """Of the last axis, whatever is before it; with one that is no number, no word can be chosen.
+
+    Raises:
+        ValueError: some are infinite or no numbers; one line.
+    """
+    log_probs_V = logits_V.log_softmax(dim=-1)
+    if not bool(log_probs_V.isfinite().all()):
+        raise ValueError(
+            "the model's scores are not finite numbers: its weights are damaged; use another model"
+        )
+    return log_probs_V
 
 
 def _take(values: Tensor, parent_BK: Tensor) -> Tensor:
@@ -237,7 +254,7 @@ def pick_words(
         top_p: sample among the most probable words that together hold this much (Holtzman et al.
             2020).
     """
-    if temperature < 0:
+    if not 0 <= temperature < math.inf:
         raise ValueError(f"temperature is {temperature}: expected 0 (greedy) or more")
     decoder = captioner.decoder
     state = decoder.start(scene, 1)
@@ -249,7 +266,7 @@ def pick_words(
     for t in range(max_words + 1):
         step, logits_B1V = decoder.next_words(scene, state, words_B1)
         state = step.state
-        log_probs_BV = logits_B1V[:, 0].log_softmax(dim=-1)
+        log_probs_BV = _log_probs(logits_B1V[:, 0])
         allowed_BV = log_probs_BV.clone()
         allowed_BV[:, _FORBIDDEN + ([END] if t == 0 else [])] = -torch.inf
         chosen_B = _choose(allowed_BV, temperature, top_p, generator)
@@ -265,7 +282,7 @@ def pick_words(
             break
         words_B1 = chosen_B.unsqueeze(1)
     words_BT, alpha_BTP = torch.stack(words, dim=1).tolist(), torch.stack(alphas, dim=1)
-    regions = Regions(captioner.height, captioner.width)
+    regions = Regions(captioner.shape.height, captioner.shape.width)
     return [
         _caption(vocabulary, regions, words_BT[b], float(log_prob_B[b]), alpha_BTP[b])
         for b in range(images)
@@ -290,6 +307,8 @@ def attend(
     captioner: Captioner, vocabulary: Vocabulary, scene: Scene, sentence: str
 ) -> list[Caption]:
     """Where the model looks when it is made to say a sentence (teacher forcing), per image."""
+    if not isinstance(sentence, str):
+        raise ValueError(f"{sentence!r}: is no text; give a sentence such as 'a dog on grass'")
     words, ids = tuple(ptb_tokens(sentence)), vocabulary.encode(sentence)
     if not words:
         raise ValueError(f"{sentence!r}: has no words; give a sentence such as 'a dog on grass'")
@@ -301,10 +320,10 @@ def attend(
         words_B1 = torch.full((images, 1), last, device=scene.grid_BPC.device)
         step, logits_B1V = decoder.next_words(scene, state, words_B1)
         state = step.state
-        log_prob_B = log_prob_B + logits_B1V[:, 0].log_softmax(dim=-1)[:, word]
+        log_prob_B = log_prob_B + _log_probs(logits_B1V[:, 0])[:, word]
         alphas.append(step.alpha_BKP[:, 0])
     alpha_BTP = torch.stack(alphas[:-1], dim=1)
-    regions = Regions(captioner.height, captioner.width)
+    regions = Regions(captioner.shape.height, captioner.shape.width)
     return [
         Caption(words, float(log_prob_B[b]), alpha, alpha, None, regions)
         for b, alpha in enumerate(alpha_BTP.float().cpu().numpy())

@@ -22,6 +22,8 @@ class Vocabulary:
         self.words: tuple[str, ...] = SPECIALS + tuple(words)
         # Without the specials: a caption that holds the text <end> must not end there.
         self._ids = {word: index for index, word in enumerate(self.words) if index > UNKNOWN}
+        if not all(map(_is_word, words)):
+            raise ValueError("vocabulary: a word is empty, or holds a space or an unprintable mark")
         if len(set(self.words)) != len(self.words):
             raise ValueError("vocabulary: a word is listed twice, or is one of the four specials")
 
@@ -37,7 +39,7 @@ class Vocabulary:
         """
         counts = Counter(word for caption in captions for word in ptb_tokens(caption))
         kept = [word for word, count in counts.items() if count >= min_count]
-        kept = [word for word in kept if word not in SPECIALS]
+        kept = [word for word in kept if word not in SPECIALS and _is_word(word)]
         return cls(sorted(kept, key=lambda word: (-counts[word], word)))
 
     def grown(self, other: "Vocabulary") -> "Vocabulary":
@@ -58,6 +60,11 @@ class Vocabulary:
             if index not in (PAD, START):
                 words.append(self.words[index])
         return tuple(words)
+
+
+def _is_word(text: str) -> bool:
+    """Whether a text may be shown to people as one word: no line break, no terminal's escape."""
+    return text.isprintable() and " " not in text and text != ""
 
 
 def mirror_words(caption: str) -> str:

@@ -16,6 +16,7 @@ from showattend.checkpoint import Checkpoint
 from showattend.config import DecoderSettings, EncoderSettings, PixelSettings, SearchSettings
 from showattend.datasets import Picture
 from showattend.decoder import Decoder
+from showattend.encoder import GridShape
 from showattend.vocabulary import Vocabulary
 
 MakeDecoder = Callable[..., Decoder]
@@ -40,7 +41,7 @@ def make_decoder() -> MakeDecoder:
 
     def make(seed: int = 0, *, scale: float = 1.0, **changes: Any) -> Decoder:
         sizes: dict[str, Any] = {
-            "grid": (2, 3, 5),
+            "grid": GridShape(2, 3, 5),
             "words": 9,
             "embedding": 4,
             "hidden": 6,
@@ -68,7 +69,7 @@ def make_captioner(make_decoder: MakeDecoder) -> MakeCaptioner:
 
     def make(seed: int = 0, **changes: Any) -> Captioner:
         no_cnn: Any = nn.Identity()
-        return Captioner(no_cnn, make_decoder(seed, **changes), (2, 3, 5)).eval()
+        return Captioner(no_cnn, make_decoder(seed, **changes), GridShape(2, 3, 5)).eval()
 
     return make
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from gradio import analytics, processing_utils
 from gradio.processing_utils import sh as safehttpx
+from gradio.state_holder import SessionState
 from PIL import Image, ImageDraw, ImageSequence
 
 from showattend import app
@@ -70,10 +71,16 @@ def folder(checkpoint: Checkpoint, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def photo(tmp_path: Path) -> Path:
+def photo(cache: Path) -> Path:
+    """An upload."""
+    return draw(cache / "0f" / "beach.png")
+
+
+def draw(path: Path) -> Path:
     noise = np.random.default_rng(0).integers(0, 256, (600, 900, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(tmp_path / "beach.png")
-    return tmp_path / "beach.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(noise).save(path)
+    return path
 
 
 @pytest.fixture
@@ -217,7 +224,7 @@ def test_files_are_of_the_chosen_caption(reading: Reading, tmp_path: Path) -> No
 
 def test_an_upload_fills_the_page(folder: str, photo: Path, cache: Path) -> None:
     models = Models([folder])
-    reading, stage, captions, results = app._caption(models, upload(photo), folder, 3, 0.6)
+    reading, stage, captions, results = app._caption(models, cache, upload(photo), folder, 3, 0.6)
     assert stage == stage_html(reading, 0.6)
     assert captions == captions_html(reading)
     assert results.visible
@@ -239,26 +246,83 @@ def test_an_upload_fills_the_page(folder: str, photo: Path, cache: Path) -> None
     ],
 )
 def test_a_bad_upload_gives_one_line_and_an_empty_page(
-    folder: str, tmp_path: Path, warned: list[str], name: str, content: bytes, expected: str
+    folder: str, cache: Path, warned: list[str], name: str, content: bytes, expected: str
 ) -> None:
-    (tmp_path / name).write_bytes(content)
-    *shown, results = app._caption(Models([folder]), upload(tmp_path / name), folder, 3, 0.6)
+    cache.mkdir()
+    (cache / name).write_bytes(content)
+    *shown, results = app._caption(Models([folder]), cache, upload(cache / name), folder, 3, 0.6)
     assert shown == [None, HINT, ""]
     assert not results.visible
     (line,) = warned
     assert line.startswith(expected)
     assert "\n" not in line
-    assert str(tmp_path) not in line
+    assert str(cache) not in line
 
 
-def test_a_missing_model_gives_one_line(photo: Path, warned: list[str], tmp_path: Path) -> None:
+def test_a_missing_model_gives_one_line(
+    photo: Path, cache: Path, warned: list[str], tmp_path: Path
+) -> None:
     missing = str(tmp_path / "missing")
-    assert app._caption(Models([missing]), upload(photo), missing, 3, 0.6)[0] is None
+    assert app._caption(Models([missing]), cache, upload(photo), missing, 3, 0.6)[0] is None
     assert "missing: neither a shipped model" in warned[0]
 
 
+def test_a_beam_out_of_range_gives_one_line(
+    folder: str, photo: Path, cache: Path, warned: list[str]
+) -> None:
+    assert app._caption(Models([folder]), cache, upload(photo), folder, 0, 0.6)[0] is None
+    assert warned == ["search: `beam_size` is 0: input should be greater than or equal to 1"]
+
+
+def test_only_uploads_and_examples_are_opened(
+    folder: str, photo: Path, cache: Path, tmp_path: Path, warned: list[str]
+) -> None:
+    """A request may name any file; the answer does not tell whether there is one."""
+    private = draw(tmp_path / "private.png")
+    (cache / "link.png").symlink_to(private)
+    beside = draw(tmp_path / "gradio-of-others" / "beach.png")
+    paths: list[Any] = [
+        private,
+        tmp_path / "none.png",
+        cache / "link.png",
+        cache / ".." / private.name,
+        cache / "swept.png",
+        cache,
+        beside,
+        "",
+        "a\0b",
+        "x" * 5000,
+        "https://example.org/a.jpg",
+    ]
+    records = [{"path": str(path)} for path in paths]
+    for record in [*records, {"path": 5}, {"path": None}, {}, [str(photo)], str(photo)]:
+        read = app._caption(Models([folder]), cache, record, folder, 3, 0.6)  # type: ignore[arg-type]
+        assert read[:3] == [None, HINT, ""]
+    assert warned == [app._NOT_OURS] * 16
+    for path in (photo, EXAMPLES / "horses.jpg"):
+        read = app._caption(Models([folder]), cache, {"path": str(path)}, folder, 3, 0.6)
+        assert read[0].name == path.stem
+
+
+def test_a_request_without_gradios_mark_opens_no_file_of_the_server(
+    folder: str, photo: Path, tmp_path: Path, warned: list[str]
+) -> None:
+    """Through Gradio's own handling of requests: it checks a path only beside `meta._type`."""
+    page = asyncio.run(built([folder]))
+    (caption,) = [fn for fn in page.fns.values() if getattr(fn.fn, "func", None) is app._caption]
+
+    def stage(path: Path) -> str:
+        inputs = [{"path": str(path)}, folder, 3, 0.6]
+        answer = asyncio.run(page.process_api(caption, inputs, SessionState(page)))
+        return str(answer["data"][1])
+
+    assert "data:image/jpeg" in stage(photo)
+    assert "data:image" not in stage(draw(tmp_path / "private.png"))
+    assert warned == [app._NOT_OURS]
+
+
 def test_without_a_photograph_nothing_is_shown(folder: str, cache: Path) -> None:
-    reading, stage, _, results = app._caption(Models([folder]), None, folder, 3, 0.6)
+    reading, stage, _, results = app._caption(Models([folder]), cache, None, folder, 3, 0.6)
     assert (reading, stage, results.visible) == (None, HINT, False)
     figure, *buttons = app._files(cache, None, 0.6)
     assert figure == ""

@@ -6,7 +6,7 @@ import torch
 from showattend.captioner import build_captioner
 from showattend.checkpoint import Checkpoint
 from showattend.config import DecoderSettings, EncoderSettings
-from showattend.encoder import EncoderError
+from showattend.encoder import EncoderError, GridShape
 
 CNN = EncoderSettings(name="test_efficientnet", stage=1, pretrained=False)
 LSTM = DecoderSettings(embedding=4, hidden=6, attention=3, projection=7)
@@ -15,7 +15,7 @@ LSTM = DecoderSettings(embedding=4, hidden=6, attention=3, projection=7)
 @pytest.mark.parametrize(("size", "side"), [(32, 8), (64, 16)])
 def test_the_grid_has_the_shape_that_the_model_states(size: int, side: int) -> None:
     captioner = build_captioner(CNN, LSTM, size=size, words=9)
-    assert (captioner.height, captioner.width, captioner.channels) == (side, side, 24)
+    assert captioner.shape == GridShape(side, side, 24)
     grid_BPC = captioner.grid(torch.zeros(2, 3, size, size))
     assert grid_BPC.shape == (2, side * side, 24)
 
@@ -43,6 +43,17 @@ def test_settings_shape_the_decoder() -> None:
     assert decoder.word_logits.weight is not decoder.embed.weight
 
 
+def test_attention_has_a_weight_for_every_fine_cell_of_a_fused_grid() -> None:
+    fused = EncoderSettings(name="test_efficientnet", stage=2, fused=True, pretrained=False)
+    captioner = build_captioner(fused, LSTM, size=64, words=9).eval()
+    shape = captioner.shape
+    grid_BQC = captioner.encode(torch.rand(2, 3, 64, 64))
+    assert grid_BQC.shape[1:] == shape.packed
+    scene = captioner.look(grid_BQC)
+    assert scene.grid_BPC.shape == (2, shape.height * shape.width, 7)
+    assert shape.height * shape.width == 16 * shape.packed[0] == 64
+
+
 def test_looking_takes_cached_grids_of_half_precision(checkpoint: Checkpoint) -> None:
     captioner = checkpoint.captioner
     grid_BPC = torch.randn(2, 64, 24).half()
@@ -56,7 +67,7 @@ def test_looking_takes_cached_grids_of_half_precision(checkpoint: Checkpoint) ->
 def test_pretrained_can_be_overruled(no_network: None) -> None:
     """A checkpoint brings its own weights: it must not ask for others."""
     wanting = CNN.model_copy(update={"pretrained": True})
-    assert build_captioner(wanting, LSTM, size=32, words=9, pretrained=False).channels == 24
+    assert build_captioner(wanting, LSTM, size=32, words=9, pretrained=False).shape.channels == 24
 
 
 def test_training_mode_spares_the_frozen_cnn(checkpoint: Checkpoint) -> None:

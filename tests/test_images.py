@@ -31,6 +31,7 @@ from showattend.images import (
     fit_square,
     from_pixels,
     open_photograph,
+    read_content,
     seen_box,
     to_pixels,
 )
@@ -397,6 +398,17 @@ def test_files_that_are_no_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["", "a\0b.jpg", "line\nbreak.jpg", "x" * 5000, "\udcff.jpg"])
 def test_paths_that_break_programs(path: str) -> None:
     one_line_error(path)
+    with pytest.raises(ImageError):
+        read_content(path)
+
+
+def test_empty_path_is_not_the_current_folder() -> None:
+    assert one_line_error("") == "'': is no path; expected an image file"
+
+
+def test_content_is_read_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "notes.jpg").write_bytes(b"no image\0")
+    assert read_content(tmp_path / "notes.jpg") == b"no image\0"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX files")
@@ -404,6 +416,8 @@ def test_pipes_and_devices_are_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jpg")
     for path in (tmp_path / "pipe.jpg", "/dev/zero"):
         assert "pipe, socket or device" in one_line_error(path)
+        with pytest.raises(ImageError, match="pipe, socket or device"):
+            read_content(path)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")

@@ -20,6 +20,7 @@ from showattend.overlay import (
     blend,
     caption_figure,
     heat_on_photograph,
+    is_drawn,
     save_animation,
     save_figure,
     save_word_pngs,
@@ -396,6 +397,19 @@ def test_word_files_are_numbered_and_safe_on_any_system(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == sorted(paths)
     with Image.open(paths[0]) as saved:
         assert saved.tobytes() == word_overlays(noise(40, 30), maps_Thw, "squash")[0].tobytes()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX files")
+def test_pictures_know_where_they_come_from(tmp_path: Path) -> None:
+    photo, maps_Thw = noise(40, 30), np.stack([flat(7)] * 3)
+    words = ["a", "b", "c"]
+    paths = save_word_pngs(tmp_path, photo, words, maps_Thw, "squash")
+    save_figure(tmp_path / "figure.png", photo, words, maps_Thw, "squash")
+    save_animation(tmp_path / "words.gif", photo, words, maps_Thw, "squash")
+    assert all(map(is_drawn, [*paths, tmp_path / "figure.png", tmp_path / "words.gif"]))
+    photo.save(tmp_path / "photo.png")
+    os.mkfifo(tmp_path / "pipe")
+    assert not any(map(is_drawn, [tmp_path / "photo.png", tmp_path / "pipe", tmp_path]))
 
 
 Save = Callable[[Path, list[str]], object]

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -379,6 +379,44 @@ def test_a_sentence_without_words_is_refused(make_captioner: MakeCaptioner, sent
     assert "\n" not in str(caught.value)
 
 
+def test_a_sentence_that_is_no_text_is_refused(make_captioner: MakeCaptioner) -> None:
+    captioner = captioner_of(make_captioner)
+    nothing: Any = None
+    with pytest.raises(ValueError, match=r"^None: is no text; give a sentence such as 'a dog "):
+        attend(captioner, WORDS, scene_of(captioner), nothing)
+
+
+# Damage
+
+
+@pytest.mark.parametrize("damage", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("how", ["beam", "greedy", "sampled", "attended"])
+def test_weights_that_are_no_numbers_end_in_one_line(
+    make_captioner: MakeCaptioner, damage: float, how: str
+) -> None:
+    captioner = captioner_of(make_captioner)
+    scene = scene_of(captioner, 2)
+    with torch.no_grad():
+        captioner.decoder.word_logits.bias[END] = damage  # as -inf it lets no caption end
+    with pytest.raises(ValueError, match=r"^the model's scores are not finite numbers: its "):
+        if how == "attended":
+            attend(captioner, WORDS, scene, "dog")
+        elif how == "sampled":
+            pick_words(captioner, WORDS, scene, max_words=2, temperature=1.0)
+        else:
+            beam_size = 1 if how == "greedy" else 3
+            beam_search(captioner, WORDS, scene, SearchSettings(beam_size=beam_size, max_words=2))
+
+
+@pytest.mark.parametrize("temperature", [-1.0, math.nan, math.inf])
+def test_a_temperature_that_is_none_is_refused(
+    make_captioner: MakeCaptioner, temperature: float
+) -> None:
+    captioner = captioner_of(make_captioner)
+    with pytest.raises(ValueError, match=r"^temperature is \S+: expected 0 \(greedy\) or more$"):
+        pick_words(captioner, WORDS, scene_of(captioner), max_words=2, temperature=temperature)
+
+
 def test_weights_are_maps_of_the_grid_that_sum_to_one(make_captioner: MakeCaptioner) -> None:
     captioner = captioner_of(make_captioner, 2)
     scene = scene_of(captioner, 3)
@@ -396,6 +434,13 @@ def test_weights_are_maps_of_the_grid_that_sum_to_one(make_captioner: MakeCaptio
 
 
 # The text
+
+
+def test_a_caption_equals_itself_alone() -> None:
+    one, other = caption_of("a dog"), caption_of("a dog")
+    assert one == one and one != other
+    assert {one, other, one} == {one, other}
+    assert [one] == [one] and [one].index(one) == 0
 
 
 def caption_of(words: str) -> Caption:

@@ -111,3 +111,10 @@ def test_mirrored_twice_is_the_same_words(spoken: list[str]) -> None:
     said = " ".join(spoken)
     assert mirror_words(mirror_words(said)) == " ".join(ptb_tokens(said))
     assert len(ptb_tokens(mirror_words(said))) == len(ptb_tokens(said))
+
+
+@pytest.mark.parametrize("word", ["", "a b", "a\nb", "\x1b[31m", "a\u2028b"])
+def test_what_cannot_be_shown_as_one_word_is_no_word(word: str) -> None:
+    with pytest.raises(ValueError, match="a word is empty"):
+        Vocabulary([word])
+    assert Vocabulary.count([f"dog {word} dog"], 2).words == (*SPECIALS, "dog")

@@ -36,3 +36,22 @@ def test_a_failure_leaves_the_older_file_and_nothing_else(
                 write_whole(path, "new")
         assert path.read_text() == "old"
         assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    write_whole(tmp_path / "file", "old")
+    (tmp_path / "link").symlink_to("file")
+    write_whole(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
+
+
+def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path) -> None:
+    """As /dev/stdout, which a file in its place would break for the whole machine."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(pipe, "said")
+    assert os.read(reader, 9) == b"said"
+    os.close(reader)
+    assert pipe.is_fifo()

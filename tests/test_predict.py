@@ -1,0 +1,114 @@
+"""The API's own checks: what cannot be meant ends in one line."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import MakePicture
+
+from showattend.checkpoint import Checkpoint, CheckpointError, save_checkpoint
+from showattend.config import ConfigError
+from showattend.predict import CaptionModel, DeviceError, choose_device, load
+
+
+@pytest.fixture
+def model(checkpoint: Checkpoint) -> CaptionModel:
+    return CaptionModel(checkpoint, "tiny")
+
+
+@pytest.fixture
+def photo(make_picture: MakePicture) -> Path:
+    source = make_picture("dog.png").source
+    assert isinstance(source, Path)
+    return source
+
+
+@pytest.mark.parametrize(
+    ("search", "expected"),
+    [
+        ({"beam_size": 0}, "`beam_size` is 0: input should be greater than or equal to 1"),
+        ({"beam_size": 65}, "`beam_size` is 65: input should be less than or equal to 64"),
+        ({"beam_size": 2.5}, "`beam_size` is 2.5: input should be a valid integer"),
+        ({"max_words": 0}, "`max_words` is 0: input should be greater than or equal to 1"),
+    ],
+)
+def test_search_out_of_range_is_one_line(
+    model: CaptionModel, photo: Path, search: Any, expected: str
+) -> None:
+    for ask in (
+        lambda: model.caption(photo, **search),
+        lambda: model.candidates([photo], **search),
+        lambda: list(model.stream([photo], **search)),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            ask()
+        assert str(caught.value).startswith(f"search: {expected}")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ({"temperature": math.nan}, "temperature is nan: expected a number above 0"),
+        ({"temperature": math.inf}, "temperature is inf: expected a number above 0"),
+        ({"temperature": 0.0}, "temperature is 0.0: expected a number above 0"),
+        ({"temperature": -1.0}, "temperature is -1.0: expected a number above 0"),
+        ({"top_p": math.nan}, "top_p is nan: expected a number above 0 and at most 1"),
+        ({"top_p": 0.0}, "top_p is 0.0: expected a number above 0 and at most 1"),
+        ({"top_p": 1.5}, "top_p is 1.5: expected a number above 0 and at most 1"),
+    ],
+)
+def test_sampling_out_of_range_is_one_line(
+    model: CaptionModel, photo: Path, how: Any, expected: str
+) -> None:
+    with pytest.raises(ValueError) as caught:
+        model.sample(photo, **how)
+    assert str(caught.value).startswith(expected)
+    assert "\n" not in str(caught.value)
+
+
+def test_samples_are_captions(model: CaptionModel, photo: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    assert 1 <= len(model.sample(photo, 0.5, 1.0, generator).words) <= 5
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_a_batch_holds_a_photograph(model: CaptionModel, photo: Path, batch_size: int) -> None:
+    with pytest.raises(ValueError, match=f"^batch_size is {batch_size}: expected 1 or more$"):
+        list(model.stream([photo], batch_size=batch_size))
+
+
+@pytest.mark.parametrize(("sentence", "problem"), [(None, "is no text"), ("", "has no words")])
+def test_attending_needs_words(
+    model: CaptionModel, photo: Path, sentence: Any, problem: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{sentence!r}: {problem}; give a sentence such as"):
+        model.attend(photo, sentence)
+
+
+@pytest.mark.parametrize("name", ["cpu:", "cpu:x"])
+def test_a_device_without_a_number_is_one_line(name: str) -> None:
+    with pytest.raises(DeviceError, match=f"^--device {name}: names no device; choose auto or cpu"):
+        choose_device(name)
+
+
+@pytest.mark.parametrize("model", [5, None])
+def test_a_model_is_a_name_or_a_folder(model: Any) -> None:
+    with pytest.raises(CheckpointError, match=f"^{model}: expected a shipped model's name or a"):
+        load(model)
+
+
+def test_damaged_weights_end_in_one_line(model: CaptionModel, photo: Path) -> None:
+    with torch.no_grad():
+        model.checkpoint.captioner.decoder.word_logits.bias.fill_(math.nan)
+    for ask in (lambda: model.caption(photo), lambda: list(model.stream([photo]))):
+        with pytest.raises(ValueError, match="its weights are damaged"):
+            ask()
+
+
+def test_a_run_is_read_in_the_middle_of_a_save(tmp_path: Path, checkpoint: Checkpoint) -> None:
+    """Between the two renames the older best lies under another name."""
+    save_checkpoint(tmp_path / "run" / ".best.old", checkpoint)
+    assert load(tmp_path / "run").checkpoint.vocabulary.words == checkpoint.vocabulary.words

@@ -1,12 +1,14 @@
 """Captions as batches of word ids, with little padding."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from showattend.datasets import Picture
+from showattend.boxes import Grounded, Phrase
+from showattend.datasets import ImageId, Picture
+from showattend.tokenizer import ptb_tokens
 from showattend.vocabulary import END, PAD, Vocabulary, mirror_words
 
 #: Batches are cut from pools of this many, sorted by caption length: enough to leave about 13 % of
@@ -15,12 +17,24 @@ _POOL = 16
 
 
 @dataclass(frozen=True)
+class Said:
+    """A caption as word ids, the end mark included, and those of its phrases that have boxes."""
+
+    words: list[int]
+    phrases: tuple[Phrase, ...]
+
+
+@dataclass(frozen=True)
 class Batch:
-    """Some pictures, by position, and their captions: longest first, along both axes."""
+    """Some pictures, by position, and their captions: longest first, along both axes.
+
+    ``phrases`` holds, for each picture and caption, the phrases whose boxes people drew.
+    """
 
     positions: list[int]
     mirrored: list[bool]
     words_BKT: torch.Tensor
+    phrases: list[list[tuple[Phrase, ...]]]
 
 
 class CaptionBatches:
@@ -30,6 +44,8 @@ class CaptionBatches:
         captions_per_image: at most so many captions of an image in an epoch.
         max_words: longer captions are cut.
         flips: mirror half of the pictures, "left" and "right" swapped in their captions.
+        grounded: the boxes of captions' phrases, as fractions of the model's square. A caption that
+            is not among an image's, word for word, has none.
     """
 
     def __init__(
@@ -42,18 +58,26 @@ class CaptionBatches:
         max_words: int,
         flips: bool,
         seed: int,
+        grounded: Mapping[ImageId, Sequence[Grounded]] | None = None,
     ) -> None:
         self._batch_images = batch_images
         self._captions = captions_per_image
         self._seed = seed
 
-        def encode(caption: str) -> list[int]:
-            return [*vocabulary.encode(caption)[:max_words], END]
+        def said(caption: str, phrases: tuple[Phrase, ...]) -> Said:
+            return Said([*vocabulary.encode(caption)[:max_words], END], phrases)
 
-        self._plain = [[encode(said) for said in picture.captions] for picture in pictures]
+        phrases = [_phrases(picture, grounded or {}) for picture in pictures]
+        pairs = list(zip(pictures, phrases, strict=True))
+        self._plain = [list(map(said, picture.captions, boxed)) for picture, boxed in pairs]
         self._mirrored = [
-            [encode(mirror_words(said)) for said in picture.captions] if flips else []
-            for picture in pictures
+            [
+                said(mirror_words(caption), tuple(phrase.mirrored() for phrase in own))
+                for caption, own in zip(picture.captions, boxed, strict=True)
+            ]
+            if flips
+            else []
+            for picture, boxed in pairs
         ]
 
     def __len__(self) -> int:
@@ -71,18 +95,21 @@ class CaptionBatches:
             self._choose((self._mirrored if mirrored[i] else self._plain)[i], random)
             for i in range(len(self._plain))
         ]
-        batches = list(self._cut([len(said[len(said) // 2]) for said in chosen], random))
+        batches = list(self._cut([len(said[len(said) // 2].words) for said in chosen], random))
         for index in random.permutation(len(batches)):
-            positions = sorted(batches[index], key=lambda i: -len(chosen[i][0]))
+            positions = sorted(batches[index], key=lambda i: -len(chosen[i][0].words))
             yield Batch(
-                positions, [mirrored[i] for i in positions], _padded([chosen[i] for i in positions])
+                positions,
+                [mirrored[i] for i in positions],
+                _padded([[said.words for said in chosen[i]] for i in positions]),
+                [[said.phrases for said in chosen[i]] for i in positions],
             )
 
-    def _choose(self, said: list[list[int]], random: np.random.Generator) -> list[list[int]]:
+    def _choose(self, said: list[Said], random: np.random.Generator) -> list[Said]:
         """Some captions of an image, the longest first."""
         if len(said) > self._captions:
             said = [said[i] for i in random.choice(len(said), self._captions, replace=False)]
-        return sorted(said, key=len, reverse=True)
+        return sorted(said, key=lambda one: len(one.words), reverse=True)
 
     def _cut(self, median: list[int], random: np.random.Generator) -> Iterator[list[int]]:
         """Pools of images in random order, each sorted by the median caption length, cut up."""
@@ -91,6 +118,16 @@ class CaptionBatches:
         for start in range(0, len(order), size * _POOL):
             pool = sorted(order[start : start + size * _POOL], key=lambda i: median[i])
             yield from (pool[i : i + size] for i in range(0, len(pool), size))
+
+
+def _phrases(
+    picture: Picture, grounded: Mapping[ImageId, Sequence[Grounded]]
+) -> list[tuple[Phrase, ...]]:
+    """Of each of a picture's captions the phrases that have boxes."""
+    known = {caption.words: caption.phrases for caption in grounded.get(picture.image_id, ())}
+    if not known:  # most data sets have none: no time is spent on splitting words
+        return [()] * len(picture.captions)
+    return [known.get(tuple(ptb_tokens(caption)), ()) for caption in picture.captions]
 
 
 def _padded(captions: list[list[list[int]]]) -> torch.Tensor:

@@ -12,9 +12,13 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import showattend
+
+if TYPE_CHECKING:
+    from showattend.corpus import Tokenizer
+    from showattend.scorecard import Scorecard
 
 _PACKAGE = Path(showattend.__file__).parent
 #: The shipped configs lie in the package once it is installed, and beside it in a checkout.
@@ -32,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: all is done; 1: some photographs have no caption; 2: the command cannot be carried out, and
     one line on stderr says why; 130: interrupted; 141: nobody reads the output any more.
     """
+    if sys.stdout is None:
+        return _refuse("standard output is closed; give the results somewhere to go")
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A file's name may hold letters that the output's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -134,7 +140,12 @@ def _add_caption(parser: argparse.ArgumentParser) -> None:
     add("--model", default="soft", help="shipped name, checkpoint or run folder (default: soft)")
     add("--beam", type=_number(1, 64), metavar="N", help="captions kept at every word; 1 is greedy")
     add("--batch", type=_number(1), default=16, metavar="N", help="images at once (default: 16)")
-    add("--overlay", type=Path, metavar="DIR", help="also draw where the model looked")
+    add(
+        "--overlay",
+        type=Path,
+        metavar="DIR",
+        help="also draw where the model looked; replaces an earlier run's pictures, no other file",
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--csv",
@@ -170,20 +181,41 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_evaluate(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Caption a data set's split, never shown a reference, and score it."
+    parser.description = (
+        "Caption a data set's split, never shown a reference, and score it; or score a COCO result "
+        "file."
+    )
     parser.set_defaults(command=_evaluate)
     add = parser.add_argument
     _add_overrides(parser)
-    add("--checkpoint", required=True, help="shipped name, checkpoint or run folder")
+    scored = parser.add_mutually_exclusive_group(required=True)
+    scored.add_argument("--checkpoint", help="shipped name, checkpoint or run folder")
+    scored.add_argument("--results", metavar="FILE", help="captions as COCO results, to score")
+    add(
+        "--references", metavar="FILE", help="of --results: COCO captions JSON or Flickr token file"
+    )
+    add("--listed", metavar="FILE", help="of --references only these images, one a line")
     add(
         "--data",
         "--config",
         metavar="CONFIG",
         help="config that names the data (default: what the checkpoint was trained on)",
     )
-    add("--split", default="val", help="train, val (default) or test")
+    add("--split", default="val", help="train, val (default), test; shapes also: val_unseen")
     add("--beam", type=_number(1, 64), metavar="N", help="captions kept at every word; 1 is greedy")
-    add("--results", type=Path, metavar="FILE", help="also write the captions, as COCO results")
+    add("--all", action="store_true", help="everything there is, with 95 %% intervals")
+    add(
+        "--tokenizer",
+        choices=("python", "java"),
+        default="python",
+        help="java: the official program itself (same words; needs Java)",
+    )
+    add(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write captions as COCO results, tables and a page of images (with --all: scores/)",
+    )
 
 
 def _add_app(parser: argparse.ArgumentParser) -> None:
@@ -274,17 +306,44 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _evaluate(args: argparse.Namespace) -> int:
-    from showattend.checkpoint import load_checkpoint
-    from showattend.config import read_settings
-    from showattend.datasets import load_split
-    from showattend.evaluate import caption_split, score_split
-    from showattend.grids import live_grids
-    from showattend.metrics import write_results
-    from showattend.predict import checkpoint_folder, choose_device
-
     foreign = [word for word in args.words if not word.startswith("data.")]
     if foreign:
         return _refuse(f"{foreign[0]}: only the data can be changed, as in data.root=DIR")
+    if args.results is not None:
+        return _score_results(args)
+    if args.references is not None or args.listed is not None:
+        return _refuse("--references and --listed belong to --results; a data set has its own")
+    return _score_checkpoint(args)
+
+
+def _score_results(args: argparse.Namespace) -> int:
+    """Captions of any program, against what people said."""
+    from showattend.references import read_matching
+    from showattend.scorecard import score_texts
+
+    if args.references is None:
+        return _refuse("--results: name by --references FILE what people said of the images")
+    texts, references = read_matching(args.results, args.references, args.listed)
+    card = score_texts(
+        texts,
+        references,
+        facts={"results": args.results, "references": args.references, "images": f"{len(texts)}"},
+        tokenizer=_tokenizer(args.tokenizer),
+        everything=args.all,
+    )
+    return _show(card, args)
+
+
+def _score_checkpoint(args: argparse.Namespace) -> int:
+    """A model's captions of a data set's split."""
+    from showattend.checkpoint import load_checkpoint
+    from showattend.config import read_settings
+    from showattend.datasets import load_split
+    from showattend.evaluate import attention_entropy, caption_split
+    from showattend.grids import live_grids
+    from showattend.predict import checkpoint_folder, choose_device
+    from showattend.scorecard import score_model
+
     folder = checkpoint_folder(args.checkpoint)
     data = read_settings(_data_config(folder, args.data), args.words).data
     pictures = load_split(data, args.split)
@@ -297,20 +356,42 @@ def _evaluate(args: argparse.Namespace) -> int:
     began = time.perf_counter()
     captions = caption_split(captioner, checkpoint.vocabulary, grids, search)
     seconds = time.perf_counter() - began
-    scores = score_split(captions, grids.pictures)
-    _print_table(
-        {
-            "data set": data.kind if data.root is None else f"{data.kind} in {data.root}",
-            "split": args.split,
-            "images": str(len(captions)),
-            "beam": str(search.beam_size),
-        }
-        | {name: f"{score:.2f}" for name, score in scores.items()}
-        | {"seconds": f"{seconds:.1f}", "ms an image": f"{1000 * seconds / len(captions):.1f}"}
+    facts = {
+        "checkpoint": args.checkpoint,
+        "data set": data.kind if data.root is None else f"{data.kind} in {data.root}",
+        "split": args.split,
+        "images": f"{len(captions)}",
+        "beam": f"{search.beam_size}",
+        "ms an image": f"{1000 * seconds / len(captions):.1f}",
+        "attention entropy": f"{attention_entropy(captions.values()):.2f} nats",
+    }
+    card = score_model(
+        checkpoint,
+        captions,
+        grids,
+        data,
+        facts=facts,
+        tokenizer=_tokenizer(args.tokenizer),
+        everything=args.all,
     )
-    print("BLEU and CIDEr-D are times 100; the entropy is in nats.")
-    if args.results is not None:
-        write_results(args.results, {image: said.text for image, said in captions.items()})
+    return _show(card, args)
+
+
+def _tokenizer(name: str) -> "Tokenizer":
+    from showattend.corpus import split_captions
+    from showattend.java_metrics import java_tokens
+
+    return java_tokens if name == "java" else split_captions
+
+
+def _show(card: "Scorecard", args: argparse.Namespace) -> int:
+    """Print a scorecard, and write it where that is asked for."""
+    print(card.text())
+    for line in card.missing:
+        print(f"not computed: {line}", file=sys.stderr)
+    folder = args.out or (Path("scores") if args.all else None)
+    if folder is not None:
+        print("written: " + ", ".join(map(str, card.write(folder))), file=sys.stderr)
     return DONE
 
 
@@ -320,12 +401,6 @@ def _app(args: argparse.Namespace) -> int:
 
     serve(args.model or shipped_models(), args.host, args.port)
     return DONE
-
-
-def _print_table(rows: dict[str, str]) -> None:
-    width = max(map(len, rows))
-    for name, value in rows.items():
-        print(f"{name:{width}}  {value}")
 
 
 # --- places ---------------------------------------------------------------------------------------

@@ -13,7 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 Resize = Literal["squash", "crop", "pad"]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(strict=True, ge=1)]  # strict: `yes` is not 1
+#: Beyond these no machine's memory reaches, and a slip of the hand is likelier.
+Width = Annotated[int, Field(strict=True, ge=1, le=65_536)]
+Words = Annotated[int, Field(strict=True, ge=1, le=1_000)]
+Mean = Annotated[float, Field(ge=0.0, le=1.0)]
+Deviation = Annotated[float, Field(ge=0.001, le=10.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -36,6 +41,8 @@ class DataSettings(_Section):
     root: Path | None = None
     #: Captions file, where the layout leaves it open: Karpathy's JSON, ``folder``'s CSV or JSONL.
     captions: Path | None = None
+    #: Human boxes of the captions' phrases (Flickr30k Entities: its folder, or one JSON file).
+    boxes: Path | None = None
     #: Words seen less often than this in the *training* captions become the unknown word.
     min_count: Count = 5
     #: Karpathy's COCO split keeps 30,504 validation images apart as ``restval``; every published
@@ -46,7 +53,7 @@ class DataSettings(_Section):
     #: ``shapes`` only: how many pictures are drawn, and from which seed.
     train_images: Count = 4000
     val_images: Count = 500
-    shapes_seed: int = 0
+    shapes_seed: Annotated[int, Field(strict=True)] = 0
 
     @model_validator(mode="after")
     def _layout(self) -> "DataSettings":
@@ -63,8 +70,8 @@ class PixelSettings(_Section):
     size: Annotated[int, Field(ge=32, le=2048)] = 224
     resize: Resize = "squash"
     #: Of pixel values 0..1, per channel; null is what the encoder's ImageNet weights expect.
-    mean: tuple[float, float, float] | None = None
-    std: tuple[Positive, Positive, Positive] | None = None
+    mean: tuple[Mean, Mean, Mean] | None = None
+    std: tuple[Deviation, Deviation, Deviation] | None = None
 
 
 class EncoderSettings(_Section):
@@ -74,6 +81,9 @@ class EncoderSettings(_Section):
     name: str = "tf_efficientnet_lite0"
     #: Which stage's feature map is the grid; -1 is the network's last one.
     stage: int = -1
+    #: Lay the network's last feature map, which knows what things are, over that of ``stage``,
+    #: which knows better where they are.
+    fused: bool = False
     #: Start from ImageNet weights (for tf_efficientnet_lite0 they come with the installation).
     pretrained: bool = True
     #: How many of the last stages are trained with the decoder; 0 freezes the whole CNN.
@@ -84,11 +94,11 @@ class DecoderSettings(_Section):
     """The LSTM that writes the words (Xu et al. 2015, section 3.1.2)."""
 
     #: E, D and A of the shape legend.
-    embedding: Count = 256
-    hidden: Count = 512
-    attention: Count = 256
+    embedding: Width = 256
+    hidden: Width = 512
+    attention: Width = 256
     #: Width of the grid projection relu(W_g LayerNorm(a_i)); null is the paper: the CNN's vectors.
-    projection: Count | None = 512
+    projection: Width | None = 512
     #: Each cell also says where it lies (x, y): what "to the left of" is read from.
     coordinates: bool = False
     #: Attention also hears the word just written; the paper's looks before it knows that word.
@@ -107,6 +117,9 @@ class LossSettings(_Section):
     #: What each cell's weights should sum to over a caption: 1 as in the paper, or T/P, which is
     #: all the weight there is when a caption has fewer words (T) than the grid has cells (P).
     doubly_stochastic_target: Literal["one", "words_over_cells"] = "words_over_cells"
+    #: Weight of supervised attention: where people drew boxes (``data.boxes``), the weights of a
+    #: phrase's words are taught to lie in them (Liu et al. 2017).
+    attention: Annotated[float, Field(ge=0.0)] = 0.0
 
 
 class TrainSettings(_Section):
@@ -133,23 +146,26 @@ class TrainSettings(_Section):
     #: Show each picture mirrored half the time, with "left" and "right" swapped in its captions.
     flips: bool = False
     #: Longer captions are cut for training (never for scoring).
-    max_words: Count = 24
+    max_words: Words = 24
     #: Stop after this many epochs without a better score on the validation split.
     patience: Count = 5
-    #: The free-running validation score that chooses the best checkpoint.
-    select_on: Literal["CIDEr-D", "BLEU-4"] = "CIDEr-D"
+    #: The free-running validation score that chooses the best checkpoint. METEOR needs Java;
+    #: "pointing" (teacher-forced, of phrases with ``data.boxes``) looks at attention alone.
+    select_on: Literal[
+        "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr-D", "METEOR", "pointing"
+    ] = "CIDEr-D"
     #: Score only this many validation images each epoch (the first ones); null is all of them.
     val_images: Count | None = None
     #: bfloat16 autocast of the decoder; worth it only where the processor multiplies bfloat16.
     bf16: bool = False
-    seed: int = 1
+    seed: Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)] = 1
 
 
 class SearchSettings(_Section):
     """How words are chosen when captioning."""
 
     beam_size: Annotated[int, Field(ge=1, le=64)] = 5
-    max_words: Count = 24
+    max_words: Words = 24
     #: Captions are ranked by log p / length^length_penalty; 0 is the plain log-probability.
     length_penalty: Annotated[float, Field(ge=0.0, le=4.0)] = 0.7
 
@@ -165,6 +181,16 @@ class Settings(_Section):
     train: TrainSettings
     search: SearchSettings = SearchSettings()
 
+    @model_validator(mode="after")
+    def _fit(self) -> "Settings":
+        if self.encoder.fused and self.decoder.projection is None:
+            raise ValueError("decoder.projection is null: encoder.fused needs one to join two maps")
+        needs = "loss.attention" if self.loss.attention else "train.select_on=pointing"
+        wanted = self.loss.attention or self.train.select_on == "pointing"
+        if wanted and self.data.boxes is None and self.data.kind != "shapes":
+            raise ValueError(f"data.boxes is missing: {needs} needs the boxes of phrases")
+        return self
+
 
 def read_settings(path: Path, overrides: list[str] | None = None) -> Settings:
     """Read a YAML file and lay ``section.key=value`` overrides over it.
@@ -176,7 +202,7 @@ def read_settings(path: Path, overrides: list[str] | None = None) -> Settings:
         tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); give a YAML file") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # of dates and numbers, nesting
         reason = " ".join(str(error).split())
         raise ConfigError(f"{path}: is not YAML ({reason})") from None
     if not isinstance(tree, dict):
@@ -213,8 +239,8 @@ def _lay_over(tree: dict[str, Any], override: str) -> None:
         node = child
     try:
         node[keys[-1]] = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError(f"{override!r}: the value is not YAML") from None
+    except (yaml.YAMLError, ValueError, RecursionError):  # of dates and numbers, of nesting
+        raise ConfigError(f"{override[:80]!r}: the value is not YAML") from None
 
 
 def _one_line(root: type[BaseModel], error: ValidationError) -> str:

@@ -6,12 +6,15 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from showattend.boxes import Grounded
 from showattend.captioner import Captioner
 from showattend.config import SearchSettings
 from showattend.datasets import ImageId, Picture
 from showattend.grids import Grids, LiveGrids
-from showattend.grounding import point_at_shapes
+from showattend.grounding import attend_sentences, point_at_phrases, point_at_shapes
+from showattend.images import Resize
 from showattend.metrics import score_captions
+from showattend.pointing import shares
 from showattend.search import Caption, beam_search
 from showattend.vocabulary import Vocabulary
 
@@ -46,7 +49,7 @@ def caption_split(
 def score_split(
     captions: Mapping[ImageId, Caption], pictures: Sequence[Picture]
 ) -> dict[str, float]:
-    """BLEU and CIDEr-D (x100) on the raw references, and the attention's mean entropy (nats).
+    """BLEU, ROUGE-L and CIDEr-D (x100) on raw references; the attention's mean entropy (nats).
 
     On drawn shapes also "peak in box": for how many of 100 nouns the attention's peak lay in the
     box of the named object.
@@ -65,3 +68,17 @@ def attention_entropy(captions: Iterable[Caption]) -> float:
     """Mean over words of -sum_i alpha_i ln alpha_i; ln P for a flat map, 0 for a single cell."""
     alpha_NP = np.concatenate([caption.alpha for caption in captions]).astype(np.float64)
     return float(-(alpha_NP * np.log(np.maximum(alpha_NP, 1e-30))).sum(axis=1).mean())
+
+
+def phrase_pointing(
+    captioner: Captioner,
+    vocabulary: Vocabulary,
+    grids: Grids | LiveGrids,
+    boxes: Mapping[ImageId, Sequence[Grounded]],
+    resize: Resize,
+) -> float:
+    """Of 100 phrases, for how many the peak of the head word's map lies in the box."""
+    sentences = {image: [each.sentence for each in said] for image, said in boxes.items()}
+    maps = attend_sentences(captioner, vocabulary, grids, sentences)
+    found = shares(point_at_phrases(maps, boxes, grids.pictures, resize))
+    return 100.0 * found["all", "head"].value

@@ -1,20 +1,29 @@
-"""Does the attention look at the thing it names? The pointing game (Zhang et al. 2016).
+"""Does a model's attention look at the thing it names? The pointing game on whole splits.
 
-A word's map points at the centre of its highest cell, before any upsampling; it hits if that point
-lies in one of the boxes of what the word names.
+Teacher forced, on the phrases of people's own sentences, and on the captions that a model writes of
+drawn shapes. The game itself, its baselines and its ceiling are in `pointing`; what a model's own
+captions mention of a photograph is in `mentions`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
+from showattend.boxes import Box, Grounded
+from showattend.captioner import Captioner
 from showattend.datasets import ImageId, Picture
+from showattend.decoder import teach
+from showattend.grids import Grids, LiveGrids
+from showattend.images import Resize, seen_box
+from showattend.pointing import Pointed, inside, peak, point
 from showattend.search import Caption
 from showattend.shapes import CANVAS, noun_boxes
 from showattend.shapes import Scene as ShapeScene
+from showattend.vocabulary import END, PAD, Vocabulary
 
-Box = tuple[float, float, float, float]
+_BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -28,19 +37,6 @@ class Pointing:
     def rate(self) -> float:
         """Hits per noun, 0..1; NaN where no noun was said."""
         return self.hits / self.nouns if self.nouns else float("nan")
-
-
-def peak(map_hw: np.ndarray, width: float, height: float) -> tuple[float, float]:
-    """Centre (x, y) of the map's highest cell, in pixels of the part of the picture it covers."""
-    rows, columns = map_hw.shape
-    row, column = divmod(int(map_hw.argmax()), columns)
-    return (column + 0.5) * width / columns, (row + 0.5) * height / rows
-
-
-def inside(point: tuple[float, float], boxes: Sequence[Box]) -> bool:
-    """Whether a point lies in any of the boxes (x0, y0, x1, y1); the far edges are outside."""
-    x, y = point
-    return any(x0 <= x < x1 and y0 <= y < y1 for x0, y0, x1, y1 in boxes)
 
 
 def point_at_shapes(captions: Mapping[ImageId, Caption], pictures: Sequence[Picture]) -> Pointing:
@@ -59,3 +55,107 @@ def point_at_shapes(captions: Mapping[ImageId, Caption], pictures: Sequence[Pict
             nouns += 1
             hits += inside(peak(maps_Thw[position], CANVAS, CANVAS), boxes)
     return Pointing(nouns, hits)
+
+
+def point_at_phrases(
+    maps: Mapping[ImageId, Sequence[np.ndarray]],
+    boxes: Mapping[ImageId, Sequence[Grounded]],
+    pictures: Sequence[Picture],
+    resize: Resize,
+    *,
+    shift: int = 0,
+) -> dict[ImageId, list[Pointed]]:
+    """The pointing game on people's sentences, with the attention of `attend_sentences` on them.
+
+    Args:
+        shift: see `pointing.point`.
+    """
+    pointed: dict[ImageId, list[Pointed]] = {}
+    for picture in pictures:
+        key = picture.image_id
+        if key in maps:
+            seen = seen_part(picture, resize)
+            pairs = zip(maps[key], boxes[key], strict=True)
+            pointed[key] = [
+                each
+                for maps_Thw, grounded in pairs
+                for each in point(maps_Thw, grounded, seen, shift=shift)
+            ]
+    return pointed
+
+
+def seen_part(picture: Picture, resize: Resize) -> Box:
+    """The part of a photograph that the model sees, in fractions of the photograph.
+
+    Raises:
+        ImageError: the photograph must be opened for its size, and cannot be.
+    """
+    if resize == "squash":
+        return 0.0, 0.0, 1.0, 1.0
+    width, height = picture.open().size
+    x0, y0, x1, y1 = seen_box(width, height, resize)
+    return x0 / width, y0 / height, x1 / width, y1 / height
+
+
+@torch.inference_mode()
+def attend_sentences(
+    captioner: Captioner,
+    vocabulary: Vocabulary,
+    grids: Grids | LiveGrids,
+    sentences: Mapping[ImageId, Sequence[str]],
+) -> dict[ImageId, list[np.ndarray]]:
+    """Where the model looks when it is made to say sentences about the pictures (teacher forcing).
+
+    All sentences of a picture share its one grid. Pictures without sentences are left out.
+
+    Returns:
+        of each sentence the maps (T + 1, h, w) of its words and of the end mark.
+    """
+    captioner.eval()
+    shape = captioner.shape
+    ids = {
+        image_id: [vocabulary.encode(text) for text in said] for image_id, said in sentences.items()
+    }
+    maps: dict[ImageId, list[np.ndarray]] = {}
+    for positions in _batches(grids.pictures, ids):
+        keys = [grids.pictures[position].image_id for position in positions]
+        scene = captioner.look(grids.read(positions).to(captioner.device))
+        words_BKT, order_BK = _longest_first([ids[key] for key in keys])
+        taught = teach(captioner.decoder, scene, words_BKT.to(captioner.device))
+        alpha_BKTP = taught.alpha_BKTP.float().cpu().numpy()
+        for key, alpha_KTP, order_K in zip(keys, alpha_BKTP, order_BK, strict=True):
+            maps[key] = [
+                alpha_KTP[order_K.index(k), : len(said) + 1].reshape(-1, shape.height, shape.width)
+                for k, said in enumerate(ids[key])
+            ]
+    return maps
+
+
+def _batches(
+    pictures: Sequence[Picture], ids: Mapping[ImageId, Sequence[Sequence[int]]]
+) -> Iterator[list[int]]:
+    """Positions of the pictures that have sentences, those with the longest first: in a batch of
+    images of like length little is computed in vain.
+    """
+    longest = {key: max(map(len, said)) for key, said in ids.items() if said}
+    wanted = [k for k, picture in enumerate(pictures) if picture.image_id in longest]
+    wanted.sort(key=lambda k: -longest[pictures[k].image_id])
+    for start in range(0, len(wanted), _BATCH):
+        yield wanted[start : start + _BATCH]
+
+
+def _longest_first(
+    batch: Sequence[Sequence[Sequence[int]]],
+) -> tuple[torch.Tensor, list[list[int]]]:
+    """The sentences of each image, END behind, longest first as `teach` likes them; their order."""
+    order_BK = [sorted(range(len(said)), key=_falling_length(said)) for said in batch]
+    shape = len(batch), max(map(len, batch)), 1 + max(len(ids) for said in batch for ids in said)
+    words_BKT = torch.full(shape, PAD)
+    for b, (said, order) in enumerate(zip(batch, order_BK, strict=True)):
+        for place, k in enumerate(order):
+            words_BKT[b, place, : len(said[k]) + 1] = torch.tensor([*said[k], END])
+    return words_BKT, order_BK
+
+
+def _falling_length(said: Sequence[Sequence[int]]) -> Callable[[int], int]:
+    return lambda k: -len(said[k])

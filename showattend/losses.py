@@ -34,3 +34,20 @@ def doubly_stochastic_penalty(
         wanted_BK = torch.ones_like(length_BK)
     penalty_BK = (wanted_BK.unsqueeze(-1) - total_BKP).square().sum(dim=-1)
     return penalty_BK[length_BK > 0].mean()
+
+
+def attention_loss(alpha_BKTP: Tensor, wanted_BKTP: Tensor) -> Tensor:
+    """Cross-entropy (nats) of the weights against where people say the word's thing lies.
+
+    -sum_i wanted_ti ln alpha_ti, the strong supervision of Liu et al. 2017 (arXiv 1605.09553, eqs.
+    6 and 7), averaged over the words that have boxes; 0 where none has.
+
+    Args:
+        alpha_BKTP: attention weights.
+        wanted_BKTP: what they should be; a word's sum to 1, or are all 0 where it has no box.
+    """
+    told = wanted_BKTP.sum(dim=-1) > 0
+    if not told.any():
+        return alpha_BKTP.new_zeros(())
+    alpha_NP, wanted_NP = alpha_BKTP[told], wanted_BKTP[told]
+    return -(wanted_NP * alpha_NP.clamp_min(1e-12).log()).sum(dim=-1).mean()

@@ -1,31 +1,47 @@
-"""BLEU and CIDEr-D of captions, as the COCO caption scorer counts them; and COCO result files.
+"""BLEU, ROUGE-L and CIDEr-D of captions, as the COCO caption scorer counts them.
 
-Strings in, numbers out. Everything is corpus level, on raw strings and raw references: no word is
-replaced by `<unk>`, no start or end mark takes part, no caption is cut to a reference's length.
+Words in, numbers out. A corpus' BLEU is not the mean of its images'; ROUGE-L and CIDEr-D are means.
 """
 
-import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-from nltk.translate.bleu_score import brevity_penalty, closest_ref_length, modified_precision
+from nltk.translate.bleu_score import closest_ref_length, modified_precision
 
-from showattend.tokenizer import ptb_tokens
-from showattend.whole_files import write_whole
+from showattend.corpus import Corpus, ImageId, Tokens, make_corpus
 
-ImageId = int | str
-Tokens = Sequence[str]
 Ngram = tuple[str, ...]
 
 ORDERS = (1, 2, 3, 4)
+BETA = 1.2  # how much more recall weighs than precision in the COCO scorer's ROUGE-L
 SIGMA = 6.0  # words; the width of CIDEr-D's length penalty (Vedantam et al. 2015, eq. 4)
+#: The scores, in the order of every table.
+NAMES = (*(f"BLEU-{n}" for n in ORDERS), "ROUGE-L", "CIDEr-D")
 
 
-class ScoreError(ValueError):
-    """Captions that cannot be scored, or a result file that cannot be read: one clear line."""
+@dataclass(frozen=True)
+class Overlap:
+    """What BLEU is made of, under the COCO scorer's names: integers, for B images or for a sum."""
+
+    testlen_B: np.ndarray  #: words in the candidates
+    reflen_B: np.ndarray  #: words in the references closest in length to each
+    guess_BO: np.ndarray  #: n-grams in the candidates, n = 1 to 4
+    correct_BO: np.ndarray  #: those that a reference holds too, at most as often as it does
+
+    def total(self) -> "Overlap":
+        """The sums over images: lengths of shape (), n-grams of shape (4,)."""
+        counts = (self.testlen_B, self.reflen_B, self.guess_BO, self.correct_BO)
+        return Overlap(*(count.sum(axis=0) for count in counts))
+
+
+@dataclass(frozen=True)
+class Scores:
+    """All scores by the names in `NAMES`, times 100, so a published CIDEr of .600 is 60.0."""
+
+    corpus: dict[str, float]
+    images: dict[ImageId, dict[str, float]]
+    overlap: Overlap  #: every image's, of which an interval for the corpus' BLEU is made
 
 
 def score_captions(
@@ -38,55 +54,43 @@ def score_captions(
         references: the same ids -> one or more human captions, as their data set gives them.
 
     Returns:
-        "BLEU-1" to "BLEU-4" and "CIDEr-D", all times 100, so a published CIDEr of .600 is 60.0.
+        The corpus' scores by the names in `NAMES`, times 100.
 
     Raises:
         ScoreError: the two do not hold the same images, there are none, or one has no reference.
     """
-    _check_images(candidates, references)
-    candidates_tokens = [ptb_tokens(caption) for caption in candidates.values()]
-    references_tokens = [list(map(ptb_tokens, references[image])) for image in candidates]
-    scores = bleu(count_overlap(candidates_tokens, references_tokens))
-    cider, _ = cider_d(candidates_tokens, references_tokens)
-    named = {f"BLEU-{n}": score for n, score in zip(ORDERS, scores, strict=True)}
-    return {name: 100.0 * score for name, score in (named | {"CIDEr-D": cider}).items()}
+    return score_corpus(make_corpus(candidates, references)).corpus
 
 
-def _check_images(
-    candidates: Mapping[ImageId, str], references: Mapping[ImageId, Sequence[str]]
-) -> None:
-    if not candidates and not references:
-        raise ScoreError("there are no captions to score")
-    _refuse(references.keys() - candidates.keys(), "of the references have no caption")
-    _refuse(candidates.keys() - references.keys(), "of the captions are unknown to the references")
-    _refuse((i for i, captions in references.items() if not captions), "have no reference caption")
-    _refuse(
-        (i for i, captions in references.items() if isinstance(captions, str)),
-        "have one string as references: expected a list of captions",
+def score_corpus(corpus: Corpus) -> Scores:
+    """Score a corpus, and every image of it.
+
+    An image's BLEU is the COCO scorer's (`image_bleu`); its CIDEr-D depends on the images beside it
+    (`cider_d`).
+    """
+    overlap = count_overlap(corpus.candidates, corpus.references)
+    rouge, rouge_B = rouge_l(corpus.candidates, corpus.references)
+    cider, cider_B = cider_d(corpus.candidates, corpus.references)
+    images_BM = np.column_stack([image_bleu(overlap), rouge_B, cider_B])
+    return Scores(
+        corpus=_named([*bleu(overlap.total()), rouge, cider]),
+        images=dict(zip(corpus.images, map(_named, images_BM), strict=True)),
+        overlap=overlap,
     )
 
 
-def _refuse(images: Iterable[ImageId], complaint: str) -> None:
-    wrong = sorted(images, key=str)
-    if wrong:
-        raise ScoreError(f"{len(wrong)} image(s) {complaint}, for example {wrong[0]!r}")
+def _named(scores: Sequence[float]) -> dict[str, float]:
+    return {name: 100.0 * float(score) for name, score in zip(NAMES, scores, strict=True)}
 
 
 # --- BLEU -----------------------------------------------------------------------------------------
+# B images, or anything else that was counted; O = 4 orders of n-grams.
 
 
-@dataclass(frozen=True)
-class Overlap:
-    """What BLEU is made of, summed over a corpus, under the COCO scorer's names."""
-
-    testlen: int  #: words in the candidates
-    reflen: int  #: words in the references closest in length to each
-    guess: tuple[int, ...]  #: n-grams in the candidates, n = 1 to 4
-    correct: tuple[int, ...]  #: those that a reference holds too, at most as often as it does
-
-
-def count_overlap(candidates: Sequence[Tokens], references: Sequence[Sequence[Tokens]]) -> Overlap:
-    """Count matching n-grams and lengths over a corpus, for `bleu`.
+def count_overlap(
+    candidates_tokens: Sequence[Tokens], references_tokens: Sequence[Sequence[Tokens]]
+) -> Overlap:
+    """Count matching n-grams and lengths of every image, for `bleu`.
 
     A candidate between two equally close reference lengths takes the shorter, in nltk as in COCO.
     nltk's own `corpus_bleu` is not called, for two differences from the COCO scorer: it counts a
@@ -94,34 +98,110 @@ def count_overlap(candidates: Sequence[Tokens], references: Sequence[Sequence[To
     and returns a tiny number where no n-gram matches.
 
     Args:
-        candidates: B captions' tokens.
-        references: B images' captions' tokens, one or more an image.
+        candidates_tokens: B captions' tokens, B >= 1.
+        references_tokens: B images' captions' tokens, one or more an image.
     """
-    pairs = list(zip(candidates, references, strict=True))
+    pairs = list(zip(candidates_tokens, references_tokens, strict=True))
+    testlen_B = np.array([len(words) for words, _ in pairs])
     return Overlap(
-        testlen=sum(len(words) for words in candidates),
-        reflen=sum(closest_ref_length(captions, len(words)) for words, captions in pairs),
-        guess=tuple(sum(max(0, len(words) - n + 1) for words in candidates) for n in ORDERS),
-        correct=tuple(
-            sum(modified_precision(captions, words, n).numerator for words, captions in pairs)
-            for n in ORDERS
+        testlen_B=testlen_B,
+        reflen_B=np.array([closest_ref_length(captions, len(words)) for words, captions in pairs]),
+        guess_BO=np.maximum(0, testlen_B[:, np.newaxis] + 1 - np.array(ORDERS)),
+        correct_BO=np.array(
+            [
+                [modified_precision(captions, words, n).numerator for n in ORDERS]
+                for words, captions in pairs
+            ]
         ),
     )
 
 
-def bleu(overlap: Overlap) -> list[float]:
+def bleu(overlap: Overlap) -> np.ndarray:
     """BLEU-1 to BLEU-4 in 0..1 (Papineni et al. 2002); 0.0 where no n-gram of some order matches.
 
     BLEU-N = BP exp(sum_n 1/N log p_n), sec. 2.3, which is BP times the geometric mean of the
     clipped precisions p_n of sec. 2.1.1; BP = exp(1 - r/c) where the c words of the candidates are
     fewer than the references' r, else 1.
+
+    Returns:
+        Shape (4,) for an `Overlap.total`, or (B, 4), float64.
     """
-    penalty = brevity_penalty(overlap.reflen, overlap.testlen)
-    precision = [
-        correct / guess if guess else 0.0
-        for correct, guess in zip(overlap.correct, overlap.guess, strict=True)
-    ]
-    return [penalty * math.prod(precision[:n]) ** (1.0 / n) for n in ORDERS]
+    return _bleu(overlap, small=0.0, tiny=0.0)
+
+
+def image_bleu(overlap: Overlap) -> np.ndarray:
+    """BLEU-1 to BLEU-4 of every image, in 0..1, as the COCO scorer lists them; shape (B, 4).
+
+    It adds 1e-15 to what matches and 1e-9 to what could. A caption without any 4-gram in common
+    with its references thus gets about 1e-4 and not 0: read these beside each other only, and never
+    as a mean.
+    """
+    return _bleu(overlap, small=1e-9, tiny=1e-15)
+
+
+def _bleu(overlap: Overlap, small: float, tiny: float) -> np.ndarray:
+    """Both of the above: `tiny` is added above every fraction line, `small` below."""
+    precision_BO = _divide(overlap.correct_BO + tiny, overlap.guess_BO + small, without=0.0)
+    shortness_B = _divide(overlap.reflen_B + small, overlap.testlen_B + tiny, without=np.inf)
+    penalty_B = np.exp(np.minimum(0.0, 1.0 - shortness_B))
+    mean_BO: np.ndarray = np.cumprod(precision_BO, axis=-1) ** (1.0 / np.array(ORDERS))
+    return penalty_B[..., np.newaxis] * mean_BO
+
+
+def _divide(above: np.ndarray, below: np.ndarray, without: float) -> np.ndarray:
+    """The ratio, or `without` where there is nothing to divide by."""
+    return np.divide(above, below, out=np.full(np.shape(above), without), where=below > 0)
+
+
+# --- ROUGE-L --------------------------------------------------------------------------------------
+
+
+def rouge_l(
+    candidates_tokens: Sequence[Tokens], references_tokens: Sequence[Sequence[Tokens]]
+) -> tuple[float, np.ndarray]:
+    """ROUGE-L of a corpus and of every image, in 0..1 (Lin 2004, sec. 3.1).
+
+    F = (1 + b^2) R P / (R + b^2 P), eq. 4, where P and R are the longest common subsequence over
+    the words of the candidate (eq. 3) and of a reference (eq. 2). The COCO scorer (Chen et al.
+    2015) takes the greatest P and the greatest R over the references, each by itself, and b = 1.2.
+
+    Args:
+        candidates_tokens: B captions' tokens, B >= 1.
+        references_tokens: B images' captions' tokens, one or more an image.
+
+    Returns:
+        The mean over images, and the scores themselves, shape (B,), float64.
+    """
+    pairs = zip(candidates_tokens, references_tokens, strict=True)
+    scores_B = np.array([_image_rouge(words, captions) for words, captions in pairs])
+    return float(scores_B.mean()), scores_B
+
+
+def _image_rouge(candidate: Tokens, references: Sequence[Tokens]) -> float:
+    candidate = candidate or ("",)  # to the COCO scorer, an empty caption has one empty word
+    references = [words or ("",) for words in references]
+    common = [longest_common_subsequence(candidate, words) for words in references]
+    precision = max(common) / len(candidate)
+    recall = max(n / len(words) for n, words in zip(common, references, strict=True))
+    if not max(common):
+        return 0.0
+    return (1 + BETA**2) * precision * recall / (recall + BETA**2 * precision)
+
+
+def longest_common_subsequence(one: Tokens, other: Tokens) -> int:
+    """The most words that both captions hold in the same order, others between them or not.
+
+    Hyyrö 2004 ("Bit-parallel LCS-length computation revisited", fig. 3): a whole row of the usual
+    table is one integer, whose 0 bits are the places in `one` where the subsequence grows.
+    """
+    places: dict[str, int] = {}
+    for place, word in enumerate(one):
+        places[word] = places.get(word, 0) | 1 << place
+    row = whole = (1 << len(one)) - 1
+    for word in other:
+        matched = row & places.get(word, 0)
+        row = (row + matched | row - matched) & whole
+    return len(one) - row.bit_count()
 
 
 # --- CIDEr-D --------------------------------------------------------------------------------------
@@ -231,59 +311,3 @@ def _look_up(
     place = np.searchsorted(owned, wanted)
     found = np.append(owned, -1)[place] == wanted
     return np.where(found, np.append(weight_X, 0.0)[place], 0.0)
-
-
-# --- COCO result files ----------------------------------------------------------------------------
-
-
-def read_results(path: str | Path) -> dict[ImageId, str]:
-    """Read a COCO result file, `[{"image_id": 42, "caption": "a dog"}, ...]`: image id -> caption.
-
-    Raises:
-        ScoreError: unreadable, not of that form, or two captions for one image.
-    """
-    try:
-        entries = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ScoreError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ScoreError(f"{path}: not a JSON file: {error}") from error
-    if not isinstance(entries, list):
-        raise ScoreError(f"{path}: expected a list of image_id and caption, got {_kind(entries)}")
-    captions: dict[ImageId, str] = {}
-    for place, entry in enumerate(entries):
-        if not isinstance(entry, dict) or not {"image_id", "caption"} <= entry.keys():
-            raise ScoreError(f"{path}: entry {place} lacks image_id or caption")
-        image, caption = entry["image_id"], entry["caption"]
-        _check_entry(path, image, caption)
-        if image in captions:
-            raise ScoreError(f"{path}: two captions for image {image!r}; expected one an image")
-        captions[image] = caption
-    return captions
-
-
-def write_results(path: str | Path, captions: Mapping[ImageId, str]) -> None:
-    """Write a COCO result file, whole or not at all, in the mapping's order; its folder is made.
-
-    Raises:
-        ScoreError: an id is not a number or string, a caption is not a string, or no file can be
-            written there.
-    """
-    for image, caption in captions.items():
-        _check_entry(path, image, caption)
-    entries = [{"image_id": image, "caption": caption} for image, caption in captions.items()]
-    try:
-        write_whole(path, json.dumps(entries))
-    except OSError as error:
-        raise ScoreError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def _check_entry(path: str | Path, image: object, caption: object) -> None:
-    if not isinstance(image, int | str) or isinstance(image, bool):
-        raise ScoreError(f"{path}: image_id {image!r} is {_kind(image)}; expected an int or str")
-    if not isinstance(caption, str):
-        raise ScoreError(f"{path}: caption of image {image!r} is {_kind(caption)}; expected str")
-
-
-def _kind(value: object) -> str:
-    return type(value).__name__

@@ -110,10 +110,22 @@ def ptb_tokens(text: str) -> list[str]:
     Source: Stanford PTBTokenizer 3.4.1 as called by coco-caption (Chen et al. 2015). Telephone
     numbers, sums of money with a letter (US$5), file paths and misplaced apostrophes may differ.
     """
-    tokens = (match.group() for match in TOKEN.finditer(text.replace("’", "'")))
-    words = (_treebank_spelling(token).lower() for token in tokens)
+    return [word for word, _, _ in ptb_spans(text)]
+
+
+def ptb_spans(text: str) -> list[tuple[str, int, int]]:
+    """The words of `ptb_tokens`, each with the characters it came from: text[start:end]."""
+    words = (
+        (_treebank_spelling(match.group()).lower(), *match.span())
+        for match in TOKEN.finditer(text.replace("’", "'"))  # as long as before
+    )
     # A tag may hold spaces: <a b>.
-    return [part for word in words if word not in PUNCTUATION for part in word.split()]
+    return [
+        (part, start, end)
+        for word, start, end in words
+        if word not in PUNCTUATION
+        for part in word.split()
+    ]
 
 
 def _treebank_spelling(token: str) -> str:

@@ -10,6 +10,9 @@ import math
 import platform
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +20,7 @@ from typing import Any, cast
 
 import torch
 import yaml
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -24,6 +28,7 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from showattend.batches import Batch, CaptionBatches
+from showattend.boxes import Grounded, load_boxes
 from showattend.captioner import Captioner, build_captioner
 from showattend.checkpoint import (
     Checkpoint,
@@ -34,17 +39,23 @@ from showattend.checkpoint import (
     write_checkpoint,
 )
 from showattend.config import Settings, read_settings
-from showattend.datasets import Picture, load_split
+from showattend.corpus import make_corpus
+from showattend.datasets import ImageId, Picture, load_split
 from showattend.decoder import teach
 from showattend.encoder import normalisation
-from showattend.evaluate import caption_split, score_split
+from showattend.evaluate import caption_split, phrase_pointing, score_split
 from showattend.grids import Grids, LiveGrids, cache_grids, live_grids
-from showattend.losses import doubly_stochastic_penalty, word_loss
-from showattend.vocabulary import Vocabulary
+from showattend.grounding import seen_part
+from showattend.java_metrics import meteor
+from showattend.losses import attention_loss, doubly_stochastic_penalty, word_loss
+from showattend.search import Caption
+from showattend.supervision import on_square, wanted_attention
+from showattend.vocabulary import SPECIALS, Vocabulary
 from showattend.whole_files import write_whole
 
 SETTINGS, METRICS, BEST, LAST = "settings.yaml", "metrics.jsonl", "best", "last"
 _STATE, _AVERAGE, _HISTORY = "training.safetensors", "average.safetensors", "training.json"
+_ENVIRONMENT = "environment.json"
 
 
 class TrainError(ValueError):
@@ -72,10 +83,13 @@ class Run:
         return self.settings.train.select_on
 
     def best_epoch(self) -> int | None:
-        """The epoch with the best validation score, the earliest of equals."""
+        """The epoch with the best validation score; of equals, that with the lowest loss.
+
+        With few validation images all scores may be 0.
+        """
         if not self.history:
             return None
-        best = max(self.history, key=lambda line: (line[self.select_on], -line["epoch"]))
+        best = max(self.history, key=lambda line: (line[self.select_on], -line["loss"]))
         return int(best["epoch"])
 
 
@@ -97,9 +111,15 @@ def start_run(
     """
     if (folder / SETTINGS).exists():
         raise TrainError(f"{folder}: holds a run already; --resume {folder}, or name another --run")
+    if folder.exists() and any(not _of_a_start(path) for path in folder.iterdir()):
+        raise TrainError(f"{folder}: holds other files; name a new or an empty folder by --run")
     train_pictures = load_split(settings.data, "train")
     captions = (said for picture in train_pictures for said in picture.captions)
     vocabulary = Vocabulary.count(captions, settings.data.min_count)
+    if len(vocabulary) == len(SPECIALS):
+        raise TrainError(
+            f"data.min_count: no word is in {settings.data.min_count} training captions; lower it"
+        )
     torch.manual_seed(settings.train.seed)
     if init is not None:
         settings, captioner, vocabulary = _init_from(init, settings, vocabulary)
@@ -111,11 +131,16 @@ def start_run(
     run = _prepare(folder, settings, captioner.to(device), vocabulary, train_pictures, cache)
     folder.mkdir(parents=True, exist_ok=True)
     _save_last(run)
-    write_whole(folder / "environment.json", json.dumps(_environment(settings, device), indent=1))
+    write_whole(folder / _ENVIRONMENT, json.dumps(_environment(settings, device), indent=1))
     # Written last: where it is, there is a run, and it can be resumed.
     tree = settings.model_dump(mode="json")
     write_whole(folder / SETTINGS, yaml.safe_dump(tree, sort_keys=False))
     return run
+
+
+def _of_a_start(path: Path) -> bool:
+    """Whether a file is what a run leaves that was killed before it was whole."""
+    return path.name in (LAST, _ENVIRONMENT) or path.name.startswith(f".{LAST}.")
 
 
 def resume_run(folder: Path, *, cache: Path, device: torch.device) -> Run:
@@ -128,6 +153,11 @@ def resume_run(folder: Path, *, cache: Path, device: torch.device) -> Run:
         raise TrainError(f"{folder}: no {SETTINGS}, so there is no run to resume")
     settings = read_settings(folder / SETTINGS)
     checkpoint = load_checkpoint(folder / LAST, device)
+    if (settings.encoder, settings.decoder) != (checkpoint.encoder, checkpoint.decoder):
+        raise TrainError(
+            f"{folder / SETTINGS}: its encoder or decoder is not that of {folder / LAST}; "
+            "take back what was edited"
+        )
     pictures = load_split(settings.data, "train")
     run = _prepare(folder, settings, checkpoint.captioner, checkpoint.vocabulary, pictures, cache)
     _restore(run)
@@ -140,7 +170,7 @@ def train(run: Run) -> None:
     if _is_over(run):
         print(f"{run.folder}: is finished; nothing to resume")
         return
-    with SummaryWriter(str(run.folder / "tensorboard")) as board:
+    with _only_trainer(run.folder), SummaryWriter(str(run.folder / "tensorboard")) as board:
         for epoch in range(len(run.history) + 1, settings.epochs + 1):
             line = train_epoch(run, epoch)
             line |= _validate(run)
@@ -150,21 +180,35 @@ def train(run: Run) -> None:
             print(_summary(line), flush=True)
             if _is_over(run):
                 break
+    if len(run.history) < settings.epochs:
+        print(f"stopped: {settings.patience} epochs without a better score (train.patience)")
     best = run.history[(run.best_epoch() or 1) - 1]
     print(f"best: {_summary(best)} -> {run.folder / BEST}")
 
 
+@contextmanager
+def _only_trainer(folder: Path) -> Iterator[None]:
+    """Two trainings of one run would write over each other; a killed one's lock ends with it."""
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise TrainError(f"{folder}: another training is using it; wait for its end") from None
+
+
 def _is_over(run: Run) -> bool:
     """All epochs are done, or the score has not risen for ``patience`` of them."""
-    epoch, settings = len(run.history), run.settings.train
-    return epoch >= settings.epochs or epoch - (run.best_epoch() or epoch) >= settings.patience
+    settings, scores = run.settings.train, [line[run.select_on] for line in run.history]
+    if len(scores) >= settings.epochs or not scores:
+        return bool(scores)
+    return len(scores) - (scores.index(max(scores)) + 1) >= settings.patience
 
 
 def train_epoch(run: Run, epoch: int) -> dict[str, Any]:
     settings = run.settings.train
     torch.manual_seed(settings.seed * 100_003 + epoch)  # dropout repeats when resumed
     run.captioner.train()
-    began, words, losses, penalties = time.monotonic(), 0, 0.0, 0.0
+    began, words, sums = time.monotonic(), 0, Counter[str]()
     steps = len(run.batches)
     with tqdm(
         total=steps, desc=f"epoch {epoch}/{settings.epochs}", unit="batch", disable=None
@@ -172,42 +216,57 @@ def train_epoch(run: Run, epoch: int) -> dict[str, Any]:
         for step, batch in enumerate(run.batches.epoch(epoch)):
             done = (epoch - 1) * steps + step
             _set_learning_rate(run, done / (settings.epochs * steps))
-            loss, penalty, count = _train_step(run, batch, epoch)
-            words, losses, penalties = words + count, losses + loss * count, penalties + penalty
-            bar.set_postfix(loss=f"{losses / words:.3f}", refresh=False)
+            parts, count = _train_step(run, batch, epoch)
+            words += count
+            sums.update({name: part * count for name, part in parts.items()})
+            bar.set_postfix(loss=f"{sums['loss'] / words:.3f}", refresh=False)
             bar.update()
     seconds = time.monotonic() - began
     return {
         "epoch": epoch,
-        "loss": losses / words,
-        "penalty": penalties / steps,
+        **{name: total / words for name, total in sums.items()},
         "seconds": round(seconds, 1),
         "captions per second": round(run.batches.captions() / seconds, 1),
     }
 
 
-def _train_step(run: Run, batch: Batch, epoch: int) -> tuple[float, float, int]:
-    """One update; returns the word loss, the penalty and how many words it saw."""
-    settings, loss_settings, captioner = run.settings.train, run.settings.loss, run.captioner
+def _train_step(run: Run, batch: Batch, epoch: int) -> tuple[dict[str, float], int]:
+    """One update; returns the parts of the loss, unweighted, and how many words it saw."""
+    settings, weights, captioner = run.settings.train, run.settings.loss, run.captioner
     device = captioner.device
     with torch.autocast(device.type, torch.bfloat16, enabled=settings.bf16):
         scene = captioner.look(run.train.read(batch.positions, batch.mirrored).to(device))
         sampling = settings.scheduled_sampling * (epoch - 1) / max(settings.epochs - 1, 1)
         taught = teach(captioner.decoder, scene, batch.words_BKT.to(device), sampling)
-        loss = word_loss(taught.logits_NV, taught.targets_N, loss_settings.label_smoothing)
+        loss = word_loss(taught.logits_NV, taught.targets_N, weights.label_smoothing)
+    alpha_BKTP = taught.alpha_BKTP.float()
     penalty = doubly_stochastic_penalty(
-        taught.alpha_BKTP.float(), taught.spoken_BKT, loss_settings.doubly_stochastic_target
+        alpha_BKTP, taught.spoken_BKT, weights.doubly_stochastic_target
     )
+    parts = {"loss": loss, "penalty": penalty}
+    total = loss + weights.doubly_stochastic * penalty
+    if weights.attention:
+        parts["attention loss"] = attention_loss(alpha_BKTP, _wanted(run, batch).to(device))
+        total = total + weights.attention * parts["attention loss"]
     run.optimizer.zero_grad(set_to_none=True)
-    torch.autograd.backward(loss + loss_settings.doubly_stochastic * penalty)
+    torch.autograd.backward(total)
     parameters = (p for group in run.optimizer.param_groups for p in group["params"])
     torch.nn.utils.clip_grad_norm_(parameters, settings.clip_norm)
-    if not math.isfinite(loss.item()):
+    if not math.isfinite(total.item()):
         raise TrainError("the loss is not finite; lower train.learning_rate")
     run.optimizer.step()
     if run.average is not None:
         run.average.update_parameters(captioner)
-    return loss.item(), penalty.item(), len(taught.targets_N)
+    return {name: part.item() for name, part in parts.items()}, len(taught.targets_N)
+
+
+def _wanted(run: Run, batch: Batch) -> torch.Tensor:
+    """Where people say that each word's attention should lie, (B, K, T, P)."""
+    _, captions, words = batch.words_BKT.shape
+    shape = run.captioner.shape
+    return wanted_attention(
+        batch.phrases, captions=captions, words=words, height=shape.height, width=shape.width
+    )
 
 
 def _validate(run: Run) -> dict[str, float]:
@@ -219,9 +278,24 @@ def _validate(run: Run) -> dict[str, float]:
         run.settings.search,
         count=run.settings.train.val_images,
     )
-    scores = score_split(captions, run.val.pictures)
+    scores = score_split(captions, run.val.pictures) | _chosen_by(run, captions)
     rounded = {name: round(score, 4) for name, score in scores.items()}
     return rounded | {"validation seconds": round(time.monotonic() - began, 1)}
+
+
+def _chosen_by(run: Run, captions: Mapping[ImageId, Caption]) -> dict[str, float]:
+    """A score that is computed only where it chooses the checkpoint, for it takes long."""
+    if run.select_on == "pointing":
+        pictures = run.val.pictures[: run.settings.train.val_images]
+        boxes = load_boxes(run.settings.data, pictures)
+        resize = run.settings.pixels.resize
+        return {"pointing": phrase_pointing(run.judged, run.vocabulary, run.val, boxes, resize)}
+    if run.select_on == "METEOR":
+        texts = {image_id: caption.text for image_id, caption in captions.items()}
+        said = {picture.image_id: picture.captions for picture in run.val.pictures}
+        corpus = make_corpus(texts, {image_id: said[image_id] for image_id in texts})
+        return {"METEOR": 100.0 * meteor(corpus)[0]}
+    return {}
 
 
 def _prepare(
@@ -245,6 +319,7 @@ def _prepare(
         max_words=settings.train.max_words,
         flips=settings.train.flips,
         seed=settings.train.seed,
+        grounded=_grounded(settings, train_grids.pictures) if settings.loss.attention else None,
     )
     return Run(
         folder,
@@ -259,6 +334,18 @@ def _prepare(
         judged=judged,
         history=[],
     )
+
+
+def _grounded(settings: Settings, pictures: list[Picture]) -> dict[ImageId, list[Grounded]]:
+    """Captions with the boxes of their phrases, as fractions of the model's square."""
+    boxes = load_boxes(settings.data, pictures)
+    return {
+        picture.image_id: [
+            on_square(caption, seen_part(picture, settings.pixels.resize))
+            for caption in boxes.get(picture.image_id, ())
+        ]
+        for picture in pictures
+    }
 
 
 def _grids(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from showattend.batches import Batch, CaptionBatches
+from showattend.boxes import Grounded, Phrase
 from showattend.datasets import Picture
 from showattend.vocabulary import END, PAD, Vocabulary
 
@@ -162,3 +163,27 @@ def test_little_of_what_is_computed_is_padding() -> None:
             computed += (alive_b + 1) * (alive_k + 1)
         words += int(spoken_BKT.sum())
     assert words / computed > 0.8
+
+
+def test_phrases_go_with_their_caption() -> None:
+    """Whatever the order of the batch; a caption of other words has none."""
+    dog = Phrase("a dog", (0, 2), 1, ("animals",), ((0.0, 0.0, 0.25, 1.0),))
+    grounded = {0: [Grounded(0, "a dog left", ("a", "dog", "left"), (dog,))]}
+    said = [["a dog", "a dog left", "A dog, left."], ["a dog left"]]
+    (batch,) = batches(said, grounded=grounded).epoch(1)
+    first = batch.positions.index(0)
+    assert captions_of(batch)[0] == [ids("a dog left"), ids("A dog, left."), ids("a dog")]
+    assert batch.phrases[first] == [(dog,), (dog,), ()]
+    assert batch.phrases[1 - first] == [()]  # another image
+
+
+def test_boxes_are_mirrored_with_their_picture() -> None:
+    dog = Phrase("a dog", (0, 2), 1, ("animals",), ((0.0, 0.0, 0.25, 1.0),))
+    grounded = {0: [Grounded(0, "a dog left", ("a", "dog", "left"), (dog,))]}
+    one = batches([["a dog left"]], flips=True, grounded=grounded)
+    seen = set()
+    for number in range(20):
+        (batch,) = one.epoch(number)
+        (((phrase,),),) = batch.phrases
+        seen.add((batch.mirrored[0], phrase.boxes))
+    assert seen == {(False, ((0.0, 0.0, 0.25, 1.0),)), (True, ((0.75, 0.0, 1.0, 1.0),))}

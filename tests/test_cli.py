@@ -24,7 +24,8 @@ from showattend.checkpoint import Checkpoint, save_checkpoint
 from showattend.cli import main
 from showattend.config import DecoderSettings, EncoderSettings, PixelSettings, SearchSettings
 from showattend.images import ImageError
-from showattend.metrics import read_results
+from showattend.metrics import NAMES
+from showattend.results import read_results
 from showattend.search import Caption
 from showattend.vocabulary import Vocabulary
 
@@ -288,7 +289,9 @@ def test_bad_photograph_takes_nothing_from_the_others(
     assert entries[2].keys() == {"image", "error"} and "bad.jpg" in entries[2]["error"]
 
 
-@pytest.mark.parametrize("name", ["gone.jpg", "empty", "gone/*.jpg", "a\nb.jpg", "empty/\t*"])
+@pytest.mark.parametrize(
+    "name", ["gone.jpg", "empty", "gone/*.jpg", "a\nb.jpg", "empty/\t*", "x" * 300 + ".jpg"]
+)
 def test_what_is_not_there_is_one_failure_among_others(
     name: str, checkpoint: Path, photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -300,6 +303,18 @@ def test_what_is_not_there_is_one_failure_among_others(
     code, lines, _ = run(capsys, *argv, "--json")
     assert code == 1
     assert sorted("error" in json.loads(line) for line in lines) == [False, True]
+
+
+def test_empty_path_is_not_the_current_folder(
+    checkpoint: Path,
+    photos: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(photos)
+    code, lines, err = run(capsys, "caption", "", "b.jpg", "--model", checkpoint)
+    assert (code, len(lines)) == (1, 1)
+    assert err == "showattend: error: '': is no path; name files, folders or globs\n"
 
 
 def test_csv_rows(checkpoint: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -427,6 +442,44 @@ def test_overlays_never_take_a_photographs_place(
     assert path.read_bytes() == before
 
 
+def test_overlay_that_fails_takes_nothing_from_the_others(
+    checkpoint: Path,
+    photos: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replace = os.replace
+
+    def fails_for_one(part: Path, path: Path) -> None:
+        if path.name == "a.gif":
+            raise OSError(36, "File name too long", str(part))
+        replace(part, path)
+
+    monkeypatch.setattr(os, "replace", fails_for_one)
+    argv = ("caption", photos, "--model", checkpoint, "--overlay", tmp_path / "out")
+    code, lines, err = run(capsys, *argv)
+    assert (code, len(lines), err.count("\n")) == (1, 2, 1)
+    assert err.startswith(f"showattend: error: {photos / 'a.PNG'}: its pictures cannot be written")
+
+
+def test_overlays_may_lie_among_ones_own_files(
+    checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two runs of one command: the second replaces what the first drew, and nothing else."""
+    monkeypatch.chdir(tmp_path)
+    draw(Path("p", "cat.jpg"))
+    before = draw(Path("cat.png"), "red").read_bytes()
+    for _ in range(2):
+        assert main(["caption", "p/cat.jpg", "--model", str(checkpoint), "--overlay", "."]) == 0
+        names = {path.name for path in tmp_path.iterdir()}
+        assert names == {"p", "cat.png", "cat_2", "cat_2.png", "cat_2.gif"}
+    assert Path("cat.png").read_bytes() == before
+
+
 def test_photograph_that_vanishes_before_it_is_drawn_is_a_failure(
     checkpoint: Path,
     tmp_path: Path,
@@ -507,19 +560,20 @@ def test_train_resume_evaluate(
     code, _, _ = run(capsys, "train", "--resume", folder)
     assert code == 0
 
-    results = tmp_path / "deep" / "results.json"
-    code, lines, _ = run(capsys, "evaluate", "--checkpoint", folder, "--results", results)
+    out = tmp_path / "deep" / "scores"
+    code, lines, _ = run(capsys, "evaluate", "--checkpoint", folder, "--out", out)
     rows = table(lines)
     assert code == 0
     assert rows["data set"] == f"folder in {config.parent / 'photos'}"
     assert (rows["split"], rows["images"], rows["beam"]) == ("val", "4", "2")
-    best = max(metrics, key=lambda line: (line["CIDEr-D"], -line["epoch"]))
-    for name in ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr-D", "attention entropy"):
-        assert float(rows[name]) == pytest.approx(best[name], abs=0.1)
+    best = max(metrics, key=lambda line: (line["CIDEr-D"], -line["loss"]))
+    for name in (*NAMES, "attention entropy"):
+        assert float(rows[name].split()[0]) == pytest.approx(best[name], abs=0.1)
     assert float(rows["ms an image"]) > 0
-    assert "times 100" in lines[-1]
+    assert lines[-1].startswith("Times 100")
     captions = showattend.load(folder).caption([config.parent / "photos" / "8.png"])
-    found = read_results(results)
+    assert {path.name for path in out.iterdir()} == {"results.json", "scores.json", "scores.md"}
+    found = read_results(out / "results.json")
     assert found.keys() == {"8.png", "9.png", "10.png", "11.png"}
     assert found["8.png"] == captions[0].text
 
@@ -570,6 +624,48 @@ def test_evaluate_refuses_in_one_line(
 ) -> None:
     argv = ("evaluate", "--checkpoint", checkpoint, "--data", config, *words)
     assert said in refusal(capsys, *argv)
+
+
+def test_evaluate_scores_a_result_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And again from the command's own output."""
+    parity = Path(__file__).parent / "data" / "coco_caption_parity"
+    references = parity / "en_captions_val2014.json"
+    results = parity / "captions_val2014_fakecap_results.json"
+    for file in (results, tmp_path / "results.json"):
+        code, lines, _ = run(
+            capsys, "evaluate", "--results", file, "--references", references, "--out", tmp_path
+        )
+        rows = table(lines)
+        assert code == 0
+        found = {name: float(rows[name].split()[0]) for name in NAMES}
+        assert found == {
+            "BLEU-1": 57.94,
+            "BLEU-2": 40.44,
+            "BLEU-3": 27.85,
+            "BLEU-4": 19.08,
+            "ROUGE-L": 39.63,
+            "CIDEr-D": 59.98,
+        }
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert len(scores["images"]) == 1000
+    assert scores["images"][0].keys() == {"image_id", "caption", "scores"}
+    assert scores["tables"]["score"]["CIDEr-D"]["score"]["value"] == pytest.approx(59.98, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--results", "a.json"], "name by --references"),
+        (["--results", "a.json", "--references", "b.json"], "a.json: cannot be read"),
+        (["--results", "a.json", "--checkpoint", "soft"], "not allowed with"),
+        (["--checkpoint", "soft", "--references", "b.json"], "belong to --results"),
+        ([], "one of the arguments --checkpoint --results is required"),
+    ],
+)
+def test_evaluate_needs_a_model_or_results(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in refusal(capsys, "evaluate", *words)
 
 
 def test_unknown_setting_is_refused_with_the_nearest(

@@ -99,11 +99,22 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(
         ("train.epochs=2.5", "train.epochs", "2.5"),
         ("train.epochs=", "train.epochs", "None"),
         ("train.epochs=0", "train.epochs", "greater than or equal to 1"),
+        ("train.epochs=yes", "train.epochs", "True"),
+        ("train.seed=-1", "train.seed", "greater than or equal to 0"),
+        ("train.seed=99999999999999999999999", "train.seed", "less than or equal to"),
+        ("decoder.hidden=1000000000000", "decoder.hidden", "less than or equal to 65536"),
+        ("search.max_words=1000000", "search.max_words", "less than or equal to 1000"),
+        ("pixels.std=[1e-300,1,1]", "pixels.std.0", "greater than or equal to 0.001"),
+        ("pixels.mean=[1e300,1,1]", "pixels.mean.0", "less than or equal to 1"),
         ("train.flips=7", "train.flips", "boolean"),
         ("train.learning_rate=0", "train.learning_rate", "greater than 0"),
         ("train.learning_rate=.nan", "train.learning_rate", "finite"),
         ("train.clip_norm=.inf", "train.clip_norm", "finite"),
-        ("train.select_on=METEOR", "train.select_on", "'CIDEr-D' or 'BLEU-4'"),
+        (
+            "train.select_on=CIDEr",
+            "train.select_on",
+            "'ROUGE-L', 'CIDEr-D', 'METEOR' or 'pointing'",
+        ),
         ("train.scheduled_sampling=1", "train.scheduled_sampling", "less than 1"),
         ("decoder.dropout=-0.1", "decoder.dropout", "greater than or equal to 0"),
         ("decoder.projection=0", "decoder.projection", "greater than or equal to 1"),
@@ -114,7 +125,11 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(
         ("pixels.size=8", "pixels.size", "greater than or equal to 32"),
         ("pixels.resize=stretch", "pixels.resize", "'squash', 'crop' or 'pad'"),
         ("pixels.mean=[0.5,0.5]", "pixels.mean.2", ""),
-        ("pixels.std=[0.5,0,0.5]", "pixels.std.1", "greater than 0"),  # it is divided by
+        (
+            "pixels.std=[0.5,0,0.5]",
+            "pixels.std.1",
+            "greater than or equal to 0.001",
+        ),
         ("encoder.trainable_stages=-1", "encoder.trainable_stages", "greater than or equal to 0"),
         ("data.kind=imagenet", "data.kind", "'flickr8k'"),
         ("search=[1]", "search", "dictionary"),
@@ -189,6 +204,21 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
         f"{tmp_path / 'no.yaml'}: cannot be read (No such file or directory); give a YAML file"
     )
     assert complaint(tmp_path).startswith(f"{tmp_path}: cannot be read (")
+
+
+@pytest.mark.parametrize("value", ["2020-13-45", "0x_", "!!int foo", "[" * 3000])
+def test_what_yaml_itself_stumbles_over_is_one_line(file: Path, value: str) -> None:
+    with pytest.raises(ConfigError, match="the value is not YAML"):
+        read_settings(file, [f"train.epochs={value}"])
+    assert "is not YAML" in complaint(file, f"train: {{epochs: {value}")
+
+
+def test_fusing_needs_a_projection_and_supervision_needs_boxes(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"decoder\.projection is null"):
+        read_settings(file, ["encoder.fused=true", "encoder.stage=3", "decoder.projection=null"])
+    with pytest.raises(ConfigError, match=r"data\.boxes is missing"):
+        read_settings(file, ["data.kind=flickr8k", "data.root=.", "loss.attention=0.3"])
+    read_settings(file, ["loss.attention=0.3"])  # drawn shapes know their boxes
 
 
 def test_what_is_not_yaml_is_one_line(file: Path) -> None:

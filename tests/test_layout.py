@@ -11,14 +11,14 @@ PACKAGE = Path(__file__).resolve().parents[1] / "showattend"
 
 #: A module imports from lower levels only.
 LEVELS = [
-    {"config", "images", "tokenizer", "attention", "losses", "shapes", "whole_files"},
-    {"vocabulary", "metrics", "encoder", "overlay"},
-    {"decoder", "datasets"},
-    {"captioner"},
-    {"search", "checkpoint", "grids", "batches"},
-    {"predict", "grounding", "files"},
-    {"evaluate"},
-    {"train", "app"},
+    {"config", "images", "tokenizer", "attention", "losses", "shapes", "whole_files", "nouns"},
+    {"vocabulary", "corpus", "encoder", "overlay"},
+    {"decoder", "datasets", "results"},
+    {"captioner", "boxes", "metrics", "references", "java_metrics"},
+    {"search", "checkpoint", "grids", "batches", "diversity", "bootstrap", "pointing"},
+    {"predict", "grounding", "mentions", "supervision", "files", "report", "page"},
+    {"evaluate", "tables"},
+    {"train", "app", "scorecard"},
     {"cli"},
     {"__main__"},
 ]

@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 import torch
 
-from showattend.losses import doubly_stochastic_penalty, word_loss
+from showattend.losses import attention_loss, doubly_stochastic_penalty, word_loss
 
 Target = Literal["one", "words_over_cells"]
 
@@ -73,3 +73,26 @@ def test_label_smoothing_mixes_in_the_uniform_distribution() -> None:
     smoothed = -0.9 * log_probs[0] - 0.1 / 3 * sum(log_probs)
     logits_NV = torch.tensor([log_probs]) + 7.0
     assert word_loss(logits_NV, torch.tensor([0]), 0.1).item() == pytest.approx(smoothed)
+
+
+def test_attention_loss_is_the_cross_entropy_of_the_words_with_boxes() -> None:
+    """Word 1 wants both cells alike, word 2 the second; the others are told nothing."""
+    wanted_BKTP = torch.zeros_like(ALPHA_BKTP)
+    wanted_BKTP[0, 0, 0] = torch.tensor([0.5, 0.5])
+    wanted_BKTP[0, 0, 2] = torch.tensor([0.0, 1.0])
+    loss = attention_loss(ALPHA_BKTP, wanted_BKTP)
+    assert loss.item() == pytest.approx((math.log(2) - math.log(0.75)) / 2)
+
+
+def test_attention_loss_of_no_boxes_is_nothing() -> None:
+    alpha_BKTP = ALPHA_BKTP.clone().requires_grad_()
+    assert attention_loss(alpha_BKTP, torch.zeros_like(ALPHA_BKTP)).item() == 0.0
+
+
+def test_attention_loss_is_finite_where_a_weight_has_vanished() -> None:
+    alpha_BKTP = torch.tensor([[[[0.0, 1.0]]]], requires_grad=True)
+    loss = attention_loss(alpha_BKTP, torch.tensor([[[[1.0, 0.0]]]]))
+    torch.autograd.backward(loss)
+    assert alpha_BKTP.grad is not None
+    assert math.isfinite(loss.item())
+    assert alpha_BKTP.grad.isfinite().all()

@@ -1,6 +1,7 @@
 """Training on a tiny data set of drawn pictures: artefacts, exact resume, going on from a model."""
 
 import json
+import math
 import os
 import random
 import signal
@@ -12,12 +13,14 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from filelock import FileLock
 from safetensors.torch import load_file
 
+from showattend import train as module
 from showattend.checkpoint import load_checkpoint
 from showattend.config import Settings, check_settings
 from showattend.grids import LiveGrids
-from showattend.shapes import make_scenes
+from showattend.shapes import CANVAS, make_scenes, noun_boxes
 from showattend.train import TrainError, resume_run, start_run, train
 
 CPU = torch.device("cpu")
@@ -91,7 +94,7 @@ def test_a_run_directory_tells_everything(whole_run: Path) -> None:
     assert {"loss", "BLEU-4", "CIDEr-D", "attention entropy"} <= lines[0].keys()
     assert lines[2]["loss"] < lines[0]["loss"]
     assert list((whole_run / "tensorboard").glob("events*"))
-    best = max(lines, key=lambda line: (line["CIDEr-D"], -line["epoch"]))
+    best = max(lines, key=lambda line: (line["CIDEr-D"], -line["loss"]))
     assert load_checkpoint(whole_run / "best").origin["epoch"] == best["epoch"]
 
 
@@ -132,6 +135,71 @@ def test_the_average_is_judged_with_its_own_encoder(photographs: Path, tmp_path:
     train(run)
     best = load_checkpoint(tmp_path / "run" / "best").captioner.encoder.state_dict()
     assert_same(best, dict(run.judged.encoder.state_dict()))
+
+
+def write_boxes(path: Path) -> None:
+    """Whose fixture pictures' shapes lie where, in the layout of Flickr30k Entities as JSON."""
+    images = {}
+    for number, scene in enumerate(make_scenes(0, "train", 20)):
+        sentences, chains = [], {}
+        for caption in scene.captions[:3]:
+            words = caption.split()
+            phrases = []
+            for position, boxes in noun_boxes(scene, words):
+                chain = f"{len(chains)}"
+                chains[chain] = [[x0 + 1, y0 + 1, x1 + 1, y1 + 1] for x0, y0, x1, y1 in boxes]
+                phrase = {"chain": chain, "types": ["other"], "first_word": position}
+                phrases.append(phrase | {"phrase": words[position]})
+            sentences.append({"sentence": caption, "phrases": phrases})
+        size = {"width": CANVAS, "height": CANVAS}
+        images[f"{number}.png"] = {**size, "boxes": chains, "sentences": sentences}
+    path.write_text(json.dumps(images), encoding="utf-8")
+
+
+def test_supervised_attention_is_learned(photographs: Path, tmp_path: Path) -> None:
+    """From what a flat map gives, ln 64, its loss falls; unasked, it is not computed."""
+    write_boxes(tmp_path / "boxes.json")
+    found = {}
+    for weight in (0.0, 3.0):
+        tree = tiny_settings(photographs, epochs=12, patience=12).model_dump(mode="json")
+        tree["loss"]["attention"] = weight
+        tree["data"]["boxes"] = str(tmp_path / "boxes.json")
+        run = start_run(
+            tmp_path / f"run{weight}",
+            check_settings(tree, "test"),
+            cache=tmp_path / "cache",
+            device=CPU,
+        )
+        train(run)
+        found[weight] = [line.get("attention loss") for line in run.history]
+    assert found[0.0] == [None] * 12
+    flat = math.log(8 * 8)
+    assert found[3.0][0] == pytest.approx(flat, abs=0.4)
+    assert found[3.0][-1] < flat - 0.2
+
+
+def test_attention_may_choose_the_checkpoint(photographs: Path, tmp_path: Path) -> None:
+    write_boxes(tmp_path / "boxes.json")
+    tree = tiny_settings(photographs, epochs=2).model_dump(mode="json")
+    tree["train"]["select_on"] = "pointing"
+    tree["data"]["boxes"] = str(tmp_path / "boxes.json")
+    run = start_run(
+        tmp_path / "run", check_settings(tree, "test"), cache=tmp_path / "cache", device=CPU
+    )
+    train(run)
+    assert all(0 <= line["pointing"] <= 100 for line in run.history)
+    best = max(run.history, key=lambda line: (line["pointing"], -line["loss"]))
+    assert run.best_epoch() == best["epoch"]
+
+
+def test_meteor_may_choose_the_checkpoint(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "meteor", lambda corpus: (len(corpus.images) / 100, None))
+    settings = tiny_settings(photographs, epochs=1, select_on="METEOR")
+    run = start_run(tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU)
+    train(run)
+    assert run.history[0]["METEOR"] == 4.0
 
 
 def test_resumed_equals_uninterrupted(
@@ -176,16 +244,70 @@ def test_a_run_is_never_overwritten(photographs: Path, whole_run: Path) -> None:
         start_run(whole_run, tiny_settings(photographs), cache=whole_run / "c", device=CPU)
 
 
+def test_files_of_others_are_never_overwritten(photographs: Path, tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text("precious")
+    with pytest.raises(TrainError, match="holds other files"):
+        start_run(tmp_path, tiny_settings(photographs), cache=tmp_path / "cache", device=CPU)
+    assert (tmp_path / "metrics.jsonl").read_text() == "precious"
+
+
+def test_only_one_training_uses_a_run(photographs: Path, tmp_path: Path) -> None:
+    run = start_run(
+        tmp_path / "run", tiny_settings(photographs), cache=tmp_path / "cache", device=CPU
+    )
+    with (
+        FileLock(tmp_path / "run" / ".lock"),
+        pytest.raises(TrainError, match="another training is using it"),
+    ):
+        train(run)
+    train(run)
+    assert len(run.history) == 3
+
+
+def test_a_run_whose_model_was_edited_is_not_resumed(photographs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    start_run(folder, tiny_settings(photographs), cache=tmp_path / "cache", device=CPU)
+    text = (folder / "settings.yaml").read_text()
+    assert "trainable_stages: 0" in text
+    (folder / "settings.yaml").write_text(text.replace("stages: 0", "stages: 1"))
+    with pytest.raises(TrainError, match="take back what was edited"):
+        resume_run(folder, cache=tmp_path / "cache", device=CPU)
+
+
+def test_a_vocabulary_without_words_is_refused(photographs: Path, tmp_path: Path) -> None:
+    tree = tiny_settings(photographs).model_dump(mode="json")
+    tree["data"]["min_count"] = 100_000
+    with pytest.raises(TrainError, match="no word is in 100000 training captions; lower it"):
+        start_run(
+            tmp_path / "run", check_settings(tree, "test"), cache=tmp_path / "cache", device=CPU
+        )
+
+
 def test_resuming_nothing(tmp_path: Path) -> None:
     with pytest.raises(TrainError, match="no run to resume"):
         resume_run(tmp_path, cache=tmp_path, device=CPU)
 
 
-def test_early_stopping(photographs: Path, tmp_path: Path) -> None:
+def test_early_stopping(
+    photographs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     settings = tiny_settings(photographs, epochs=9, patience=1, learning_rate=1e-12)
     train(start_run(tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU))
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == 2  # nothing is learnt, so the second epoch is no better than the first
+    assert "stopped: 1 epochs without a better score" in capsys.readouterr().out
+
+
+def test_of_equal_scores_the_lowest_loss_is_best(photographs: Path, tmp_path: Path) -> None:
+    """With few validation pictures every epoch may score 0."""
+    run = start_run(
+        tmp_path / "run", tiny_settings(photographs), cache=tmp_path / "cache", device=CPU
+    )
+    for epoch, loss in enumerate((3.0, 1.0, 2.0), start=1):
+        run.history.append({"epoch": epoch, "CIDEr-D": 0.0, "loss": loss})
+    assert run.best_epoch() == 2
+    run.history.append({"epoch": 4, "CIDEr-D": 0.1, "loss": 9.0})
+    assert run.best_epoch() == 4
 
 
 def test_going_on_from_a_checkpoint_grows_its_vocabulary(

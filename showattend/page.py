@@ -1,0 +1,70 @@
+"""A page of the images that a model captions best and worst, with where it looked."""
+
+import base64
+import html
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from showattend.datasets import ImageId, Picture
+from showattend.images import Resize
+from showattend.overlay import caption_figure
+from showattend.search import Caption
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
+  color: #1a1a1a; background: #fff; }
+figure { margin: 0 0 3rem; } img { max-width: 100%; } ul { margin: .3rem 0; color: #555; }
+table { border-collapse: collapse; } td, th { padding: .1rem .8rem; text-align: right; }
+"""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One image of the page."""
+
+    picture: Picture
+    caption: Caption
+    scores: Mapping[str, float]
+
+
+def extremes(
+    scores: Mapping[ImageId, Mapping[str, float]], by: str, count: int
+) -> tuple[list[ImageId], list[ImageId]]:
+    """The images with the highest and with the lowest score, the most extreme first."""
+    ranked = sorted(scores, key=lambda image: -scores[image][by])
+    best = ranked[: min(count, -(-len(ranked) // 2))]
+    return best, [image for image in reversed(ranked) if image not in best][:count]
+
+
+def page(title: str, best: Sequence[Shown], worst: Sequence[Shown], resize: Resize) -> str:
+    """The HTML, complete in itself: pictures are in it, and nothing is fetched.
+
+    Raises:
+        ImageError: a picture cannot be opened.
+    """
+    parts = [
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>",
+        f"<style>{_STYLE}</style><h1>{html.escape(title)}</h1>",
+    ]
+    for heading, images in (("Best", best), ("Worst", worst)):
+        parts.append(f"<h2>{heading}</h2>")
+        parts += [_figure(shown, resize) for shown in images]
+    return "\n".join(parts) + "\n</html>\n"
+
+
+def _figure(shown: Shown, resize: Resize) -> str:
+    drawn = caption_figure(
+        shown.picture.open(), shown.caption.words, shown.caption.maps(), resize
+    ).convert("RGB")
+    file = io.BytesIO()
+    drawn.save(file, "JPEG", quality=80)
+    source = base64.b64encode(file.getvalue()).decode()
+    text = html.escape(shown.caption.text)
+    scores = ", ".join(f"{name} {score:.1f}" for name, score in shown.scores.items())
+    said = "".join(f"<li>{html.escape(caption)}" for caption in shown.picture.captions)
+    return (
+        f'<figure><img alt="{text}" src="data:image/jpeg;base64,{source}">'
+        f"<figcaption><b>{text}</b><br>{html.escape(str(shown.picture.image_id))}: {scores}"
+        f"<ul>{said}</ul></figcaption></figure>"
+    )

@@ -1,21 +1,23 @@
 #!/usr/bin/env python
 """Measure this machine: what the README's figures of speed and memory come from.
 
-    scripts/benchmark.py machine grids epoch caption --root ../shared/flickr8k
+    scripts/benchmark.py machine grids epoch caption score --root ../shared/flickr8k
 
 machine: matrix multiplication, in GFLOP/s. grids: all training and validation images encoded into
 an empty cache. epoch: one training epoch of configs/flickr8k_soft.yaml from cached grids. caption:
-the shipped model, cold from the command line, warm, and over a folder of 500.
+the shipped model, cold from the command line, warm, and over a folder of 500. score: BLEU, ROUGE-L
+and CIDEr-D of the validation split, beside pycocoevalcap with its Java tokenizer (needs both).
 """
 
 import argparse
+import io
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
 
@@ -24,8 +26,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from showattend.captioner import build_captioner
 from showattend.config import Settings, read_settings
-from showattend.datasets import load_split
+from showattend.datasets import ImageId, load_split
 from showattend.grids import cache_grids
+from showattend.java_metrics import java_tokens
+from showattend.metrics import score_captions
 from showattend.predict import load
 from showattend.train import resolve_pixels, start_run, train_epoch
 
@@ -96,6 +100,34 @@ def caption(settings: Settings) -> None:
     print(f"folder of {len(paths)}, beam 5: {len(paths) / seconds:.1f} photographs a second")
 
 
+def score(settings: Settings) -> None:
+    """A caption an image against its others: ours, and pycocoevalcap's own path."""
+    pictures = load_split(settings.data, "val")
+    texts = {picture.image_id: picture.captions[0] for picture in pictures}
+    references = {picture.image_id: picture.captions[1:] for picture in pictures}
+    score_captions(texts, references)  # nltk is imported at the first call
+    ours = seconds_of(lambda: score_captions(texts, references))
+    theirs = seconds_of(lambda: pycocoevalcap_scores(texts, references))
+    print(f"score: {len(texts)} images in {ours:.2f} s; pycocoevalcap {theirs:.1f} s")
+
+
+def pycocoevalcap_scores(
+    texts: Mapping[ImageId, str], references: Mapping[ImageId, Sequence[str]]
+) -> None:
+    from pycocoevalcap.bleu.bleu import Bleu
+    from pycocoevalcap.cider.cider import Cider
+    from pycocoevalcap.rouge.rouge import Rouge
+
+    # Its own tokenizer, but for the temporary files that it leaves in the installed package.
+    human = [caption for image in texts for caption in references[image]]
+    words = iter(java_tokens([*texts.values(), *human]))
+    said = {image: [" ".join(next(words))] for image in texts}
+    heard = {image: [" ".join(next(words)) for _ in references[image]] for image in texts}
+    for scorer in (Bleu(4), Rouge(), Cider()):
+        with redirect_stdout(io.StringIO()):
+            scorer.compute_score(heard, said)
+
+
 def seconds_of(action: Callable[[], object]) -> float:
     began = time.perf_counter()
     action()
@@ -124,7 +156,13 @@ def peak_anonymous_memory() -> Iterator[Callable[[], int]]:
     thread.join()
 
 
-PARTS = {"machine": machine, "grids": grids, "epoch": epoch, "caption": caption}
+PARTS = {
+    "machine": machine,
+    "grids": grids,
+    "epoch": epoch,
+    "caption": caption,
+    "score": score,
+}
 
 
 def main() -> None:

@@ -14,11 +14,11 @@ import PIL.Image
 from pycocotools.coco import COCO
 
 from showattend.config import DataSettings
+from showattend.corpus import ImageId as ImageId
 from showattend.images import open_photograph, read_content
 from showattend.shapes import Scene as ShapeScene
 from showattend.shapes import make_scenes
 
-ImageId = int | str
 Split = str
 SPLITS: tuple[Split, ...] = ("train", "val", "test", "val_unseen")
 

@@ -236,6 +236,9 @@ def _json_sentence(
 def _json_mark(words: Sequence[str], phrase: Mapping[str, Any]) -> _Mark:
     said, first = phrase["phrase"].split(), phrase["first_word"]
     end = first + len(said)
+    types = phrase["types"]
+    if not isinstance(types, list) or not all(isinstance(name, str) for name in types):
+        raise ValueError(f"the types of {' '.join(said)!r} are {types!r}, and no list of texts")
     if words[first:end] != said:
         raise ValueError(f"{' '.join(said)!r} is not at word {first} of {' '.join(words)!r}")
     return _Mark(phrase["chain"], tuple(phrase["types"]), (first, end))

@@ -201,9 +201,13 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
         metavar="CONFIG",
         help="config that names the data (default: what the checkpoint was trained on)",
     )
-    add("--split", default="val", help="train, val (default), test; shapes also: val_unseen")
+    add("--split", help="train, val (default), test; shapes also: val_unseen")
     add("--beam", type=_number(1, 64), metavar="N", help="captions kept at every word; 1 is greedy")
-    add("--all", action="store_true", help="everything there is, with 95 %% intervals")
+    add(
+        "--all",
+        action="store_true",
+        help="also METEOR (Java), people's scores, variety, attention (data.boxes=PATH), a page",
+    )
     add(
         "--tokenizer",
         choices=("python", "java"),
@@ -214,7 +218,7 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="write captions as COCO results, tables and a page of images (with --all: scores/)",
+        help="write COCO results, tables and, with --all, a page (default then: scores/)",
     )
 
 
@@ -309,6 +313,10 @@ def _evaluate(args: argparse.Namespace) -> int:
     foreign = [word for word in args.words if not word.startswith("data.")]
     if foreign:
         return _refuse(f"{foreign[0]}: only the data can be changed, as in data.root=DIR")
+    if args.out is None and args.all:
+        args.out = Path("scores")
+    if args.out is not None:
+        args.out.mkdir(parents=True, exist_ok=True)  # found out before the work, not after it
     if args.results is not None:
         return _score_results(args)
     if args.references is not None or args.listed is not None:
@@ -321,6 +329,8 @@ def _score_results(args: argparse.Namespace) -> int:
     from showattend.references import read_matching
     from showattend.scorecard import score_texts
 
+    if args.words or args.data or args.split or args.beam:
+        return _refuse("--data, --split, --beam and data.KEY=VALUE belong to --checkpoint")
     if args.references is None:
         return _refuse("--results: name by --references FILE what people said of the images")
     texts, references = read_matching(args.results, args.references, args.listed)
@@ -342,25 +352,31 @@ def _score_checkpoint(args: argparse.Namespace) -> int:
     from showattend.evaluate import attention_entropy, caption_split
     from showattend.grids import live_grids
     from showattend.predict import checkpoint_folder, choose_device
-    from showattend.scorecard import score_model
+    from showattend.scorecard import read_annotated, score_model, training_tokens
 
     folder = checkpoint_folder(args.checkpoint)
     data = read_settings(_data_config(folder, args.data), args.words).data
-    pictures = load_split(data, args.split)
+    split = args.split or "val"
+    pictures = load_split(data, split)
+    annotated = read_annotated(data, pictures) if args.all else None
+    tokenizer = _tokenizer(args.tokenizer)
+    known = training_tokens(data, tokenizer) if args.all and split != "train" else None
     checkpoint = load_checkpoint(folder, choose_device(args.device))
     captioner, search = checkpoint.captioner, checkpoint.search
     if args.beam is not None:
         search = search.model_copy(update={"beam_size": args.beam})
     # Grids are computed anew, and not cached: the time is that from photograph to caption.
     grids = live_grids(captioner, checkpoint.pixels, pictures, data.corrupt)
+    skipped = len(pictures) - len(grids.pictures)
     began = time.perf_counter()
     captions = caption_split(captioner, checkpoint.vocabulary, grids, search)
     seconds = time.perf_counter() - began
     facts = {
         "checkpoint": args.checkpoint,
         "data set": data.kind if data.root is None else f"{data.kind} in {data.root}",
-        "split": args.split,
+        "split": split,
         "images": f"{len(captions)}",
+        **({"left out": f"{skipped} that cannot be opened"} if skipped else {}),
         "beam": f"{search.beam_size}",
         "ms an image": f"{1000 * seconds / len(captions):.1f}",
         "attention entropy": f"{attention_entropy(captions.values()):.2f} nats",
@@ -369,9 +385,10 @@ def _score_checkpoint(args: argparse.Namespace) -> int:
         checkpoint,
         captions,
         grids,
-        data,
         facts=facts,
-        tokenizer=_tokenizer(args.tokenizer),
+        tokenizer=tokenizer,
+        training=known,
+        annotated=annotated,
         everything=args.all,
     )
     return _show(card, args)
@@ -389,9 +406,8 @@ def _show(card: "Scorecard", args: argparse.Namespace) -> int:
     print(card.text())
     for line in card.missing:
         print(f"not computed: {line}", file=sys.stderr)
-    folder = args.out or (Path("scores") if args.all else None)
-    if folder is not None:
-        print("written: " + ", ".join(map(str, card.write(folder))), file=sys.stderr)
+    if args.out is not None:
+        print("written: " + ", ".join(map(str, card.write(args.out))), file=sys.stderr)
     return DONE
 
 

@@ -68,7 +68,7 @@ def plain(table: Table) -> str:
     lines = table.lines()
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = [_aligned(line, widths) for line in lines]
-    return "\n".join([*rows, table.note])
+    return "\n".join([*rows, *filter(None, [table.note])])
 
 
 def markdown(table: Table) -> str:
@@ -76,7 +76,7 @@ def markdown(table: Table) -> str:
     heading, *body = table.lines()
     rule = ["---", *["---:"] * len(table.columns)]
     rows = ["| " + " | ".join(line) + " |" for line in (heading, rule, *body)]
-    return "\n".join([*rows, "", table.note])
+    return "\n".join([*rows, *(["", table.note] if table.note else [])])
 
 
 def _or_none(value: float) -> float | None:

@@ -15,7 +15,7 @@ def read_results(path: str | Path) -> dict[ImageId, str]:
         ScoreError: unreadable, not of that form, or two captions for one image.
     """
     try:
-        entries = json.loads(Path(path).read_text(encoding="utf-8"))
+        entries = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ScoreError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -17,7 +17,7 @@ from showattend.diversity import human_scores
 from showattend.grids import Grids, LiveGrids
 from showattend.grounding import point_at_shapes
 from showattend.java_metrics import JavaError, meteor, spice
-from showattend.mentions import category_things, head_nouns, phrase_things
+from showattend.mentions import Thing, category_things, head_nouns, phrase_things
 from showattend.metrics import Scores, score_corpus
 from showattend.nouns import coco_nouns, known_nouns
 from showattend.page import Shown, extremes, page
@@ -78,6 +78,8 @@ class Scorecard:
     def write(self, folder: Path) -> list[Path]:
         """results.json (COCO), scores.json, scores.md and page.html, each whole or not at all.
 
+        An older page, which would be of other captions, does not stay.
+
         Raises:
             OSError, ScoreError: a file cannot be written.
         """
@@ -87,10 +89,45 @@ class Scorecard:
             "scores.md": self.markdown(),
             "page.html": self.page,
         }
+        if self.page is None:
+            (folder / "page.html").unlink(missing_ok=True)
         written = {name: content for name, content in files.items() if content is not None}
         for name, content in written.items():
             write_whole(folder / name, content)
         return [folder / name for name in ("results.json", *written)]
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """What people marked in some pictures.
+
+    Attributes:
+        phrases: captions with the boxes of their phrases; none of COCO, which has categories.
+        things: what lies where.
+        nouns: words -> (position, name) of each that names a kind of thing.
+    """
+
+    phrases: Mapping[ImageId, Sequence[Grounded]]
+    things: Mapping[ImageId, Sequence[Thing]]
+    nouns: Callable[[Sequence[str]], Sequence[tuple[int, str]]]
+
+
+def read_annotated(data: DataSettings, pictures: Sequence[Picture]) -> Annotated | None:
+    """The boxes that a data set has (drawn shapes), or that ``data.boxes`` names; None of none.
+
+    Raises:
+        DataError: they cannot be read; one line.
+    """
+    if data.boxes is not None and has_categories(pictures):
+        categories = read_categories(data.boxes, [picture.image_id for picture in pictures])
+        things = {image: category_things(found) for image, found in categories.items()}
+        return Annotated({}, things, coco_nouns)
+    phrases = load_boxes(data, pictures)
+    if not phrases:
+        return None
+    known = head_nouns(phrases)
+    things = {image: phrase_things(said) for image, said in phrases.items()}
+    return Annotated(phrases, things, lambda words: known_nouns(words, known))
 
 
 def score_texts(
@@ -105,7 +142,7 @@ def score_texts(
     """Score captions against what people said.
 
     Args:
-        training: tokens of the captions that the model learned from, if they are known.
+        training: tokens of the data set's training captions, if they are known.
         everything: also how people score, how varied the captions are, and the scores that need
             Java, which take a minute or two.
     Raises:
@@ -118,11 +155,12 @@ def score_texts(
         return Scorecard(facts, [score_table(scores)], texts, scores.images, [])
     extra, missing = _java_scores(corpus)
     several = all(len(captions) > 1 for captions in corpus.references)
+    if not several:
+        missing.append("people: some images have one reference, so that none can be left out")
+    if training is None:
+        missing.append("novel: there are no training captions to compare with")
     people = human_scores(corpus.references) if several else {}
-    tables = [
-        score_table(scores, people, extra),
-        diversity_table(corpus, training),
-    ]
+    tables = [score_table(scores, people, extra), diversity_table(corpus, training)]
     return Scorecard(facts, tables, texts, _image_scores(corpus, scores, extra), missing)
 
 
@@ -130,18 +168,20 @@ def score_model(
     checkpoint: Checkpoint,
     captions: Mapping[ImageId, Caption],
     grids: Grids | LiveGrids,
-    data: DataSettings,
     *,
     facts: Mapping[str, str],
     tokenizer: Tokenizer = split_captions,
+    training: Iterable[Tokens] | None = None,
+    annotated: Annotated | None = None,
     everything: bool = True,
 ) -> Scorecard:
     """Score a model's captions, and whether it looked at what it named, where boxes are known.
 
     Args:
-        everything: as `score_texts`; also what is known of attention, and the page.
+        training, everything: as `score_texts`; everything is also the page.
+        annotated: where things lie.
     Raises:
-        DataError: the boxes cannot be read; otherwise as `score_texts`.
+        As `score_texts`.
     """
     pictures = {picture.image_id: picture for picture in grids.pictures}
     texts = {image: caption.text for image, caption in captions.items()}
@@ -151,19 +191,37 @@ def score_model(
         references,
         facts={**facts, **_drawn_facts(captions, grids.pictures)},
         tokenizer=tokenizer,
-        training=_training_tokens(data, tokenizer) if everything else None,
+        training=training,
         everything=everything,
     )
     if not everything:
         return card
-    tables = [*card.tables, *_grounding_tables(checkpoint, captions, grids, data)]
+    resize = checkpoint.pixels.resize
+    tables, missing = list(card.tables), list(card.missing)
+    if annotated is None:
+        missing.append("attention: no boxes are known; name them by data.boxes=PATH")
+    else:
+        if annotated.phrases:
+            model = (checkpoint.captioner, checkpoint.vocabulary)
+            tables += pointing_tables(*model, grids, annotated.phrases, resize)
+        said = (captions, grids.pictures, annotated.things, annotated.nouns)
+        tables.append(mention_table(*said, resize))
     best, worst = (
         [Shown(pictures[image], captions[image], card.images[image]) for image in images]
         for images in extremes(card.images, "CIDEr-D", _SHOWN)
     )
     title = f"The captions with the highest and the lowest CIDEr-D of {len(captions)}"
-    drawn = page(title, best, worst, checkpoint.pixels.resize)
-    return replace(card, tables=tables, page=drawn)
+    drawn = page(title, best, worst, resize)
+    return replace(card, tables=tables, missing=missing, page=drawn)
+
+
+def training_tokens(data: DataSettings, tokenizer: Tokenizer) -> list[list[str]] | None:
+    """The words of the data set's training captions; None where they cannot be read."""
+    try:
+        pictures = load_split(data, "train")
+    except DataError:
+        return None
+    return tokenizer([caption for picture in pictures for caption in picture.captions])
 
 
 def _drawn_facts(
@@ -172,45 +230,6 @@ def _drawn_facts(
     """Of drawn shapes, where the truth is known: for how many nouns the peak was in the box."""
     pointing = point_at_shapes(captions, pictures)
     return {"peak in box": f"{100.0 * pointing.rate:.2f} %"} if pointing.nouns else {}
-
-
-def _training_tokens(data: DataSettings, tokenizer: Tokenizer) -> list[list[str]] | None:
-    """The words of the data set's training captions; None where it has none."""
-    try:
-        pictures = load_split(data, "train")
-    except DataError:
-        return None
-    return tokenizer([caption for picture in pictures for caption in picture.captions])
-
-
-def _grounding_tables(
-    checkpoint: Checkpoint,
-    captions: Mapping[ImageId, Caption],
-    grids: Grids | LiveGrids,
-    data: DataSettings,
-) -> list[Table]:
-    """The tables on attention: of phrases and of what captions mention, or of categories alone."""
-    resize = checkpoint.pixels.resize
-    if data.boxes is not None and has_categories(grids.pictures):
-        ids = [picture.image_id for picture in grids.pictures]
-        categories = read_categories(data.boxes, ids)
-        things = {image: category_things(found) for image, found in categories.items()}
-        return [mention_table(captions, grids.pictures, things, coco_nouns, resize)]
-    boxes = load_boxes(data, grids.pictures)
-    if not boxes:
-        return []
-    things = {image: phrase_things(said) for image, said in boxes.items()}
-    return [
-        *pointing_tables(checkpoint.captioner, checkpoint.vocabulary, grids, boxes, resize),
-        mention_table(captions, grids.pictures, things, _nouns_of(boxes), resize),
-    ]
-
-
-def _nouns_of(
-    boxes: Mapping[ImageId, Sequence[Grounded]],
-) -> Callable[[Sequence[str]], list[tuple[int, str]]]:
-    known = head_nouns(boxes)
-    return lambda words: known_nouns(words, known)
 
 
 def _java_scores(corpus: Corpus) -> tuple[dict[str, tuple[float, np.ndarray]], list[str]]:

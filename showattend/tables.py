@@ -46,7 +46,7 @@ def diversity_table(corpus: Corpus, training: Iterable[Tokens] | None) -> Table:
     """How varied the captions are, beside people's of the same images.
 
     Args:
-        training: tokens of the captions that the model learned from; None where they are unknown.
+        training: tokens of the data set's training captions; None where they are unknown.
     """
     people = [words for captions in corpus.references for words in captions]
     known = list(training or ())
@@ -63,7 +63,10 @@ def diversity_table(corpus: Corpus, training: Iterable[Tokens] | None) -> Table:
             cells["novel, %"] = Cell(100.0 * found.novel)
         for name, cell in cells.items():
             rows.setdefault(name, {})[column] = cell
-    return Table("captions", rows, "Novel: not among the training captions, by words.")
+    note = (
+        "" if training is None else "Novel: not among this data set's training captions, by words."
+    )
+    return Table("captions", rows, note)
 
 
 def pointing_tables(

@@ -9,13 +9,14 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
     """Write a file (text as UTF-8) beside its place, then move it there; its folder is made.
 
     A reader finds the older file or the new one, and a full disk leaves the older one. A link stays
-    a link, and what is no file, such as /dev/stdout, is written to as it is.
+    a link, and what is no file, such as /dev/stdout, is written to as it is. Half a letter, which a
+    file's name may hold, is written as its escape.
 
     Raises:
         OSError: it cannot be written.
     """
     path = Path(path)
-    data = content.encode() if isinstance(content, str) else content
+    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     if path.exists() and not path.is_file():
         path.write_bytes(data)
         return

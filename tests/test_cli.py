@@ -656,6 +656,10 @@ def test_evaluate_scores_a_result_file(tmp_path: Path, capsys: pytest.CaptureFix
     ("words", "said"),
     [
         (["--results", "a.json"], "name by --references"),
+        (
+            ["--results", "a.json", "--references", "b.json", "--beam", "3"],
+            "belong to --checkpoint",
+        ),
         (["--results", "a.json", "--references", "b.json"], "a.json: cannot be read"),
         (["--results", "a.json", "--checkpoint", "soft"], "not allowed with"),
         (["--checkpoint", "soft", "--references", "b.json"], "belong to --results"),
@@ -666,6 +670,21 @@ def test_evaluate_needs_a_model_or_results(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said in refusal(capsys, "evaluate", *words)
+
+
+def test_evaluate_reads_the_boxes_before_it_captions(
+    config: Path,
+    checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("showattend.evaluate.caption_split", pytest.fail)
+    argv = ("evaluate", "--checkpoint", checkpoint, "--data", config, "--all", "--out", tmp_path)
+    assert "nope: is no JSON file" in refusal(capsys, *argv, "data.boxes=nope")
+    (tmp_path / "file").touch()
+    argv = (*argv[:-1], tmp_path / "file")
+    assert "file: File exists" in refusal(capsys, *argv)
 
 
 def test_unknown_setting_is_refused_with_the_nearest(

@@ -33,7 +33,6 @@ def test_results_have_cocos_form_and_leave_nothing_else(tmp_path: Path) -> None:
     [
         ("[{", "not a JSON file"),
         ("[" * 100_000, "not a JSON file"),
-        ("\ufeff[]", "not a JSON file"),
         ('{"image_id": 1}', "expected a list of image_id and caption, got dict"),
         ('{"images": [], "annotations": []}', "holds annotations; expected results"),
         ("[3]", "entry 0 lacks image_id or caption"),
@@ -82,3 +81,9 @@ def test_results_that_cannot_be_written_leave_the_old_file(tmp_path: Path) -> No
     with pytest.raises(ScoreError, match="folder: cannot be written: Is a directory"):
         write_results(tmp_path / "folder", {1: "a dog"})
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["folder", "results.json"]
+
+
+def test_the_mark_that_windows_puts_in_front_is_no_part_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text('\ufeff[{"image_id": 1, "caption": "a dog"}]', encoding="utf-8")
+    assert read_results(path) == {1: "a dog"}

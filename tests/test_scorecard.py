@@ -11,13 +11,19 @@ from conftest import MakePicture
 from showattend import scorecard as module
 from showattend.checkpoint import Checkpoint
 from showattend.config import DataSettings
-from showattend.corpus import Corpus
-from showattend.datasets import load_split
+from showattend.corpus import Corpus, split_captions
+from showattend.datasets import Picture, load_split
 from showattend.evaluate import caption_split
 from showattend.grids import live_grids
 from showattend.java_metrics import JavaError
 from showattend.metrics import NAMES
-from showattend.scorecard import Scorecard, score_model, score_texts
+from showattend.scorecard import (
+    Scorecard,
+    read_annotated,
+    score_model,
+    score_texts,
+    training_tokens,
+)
 from showattend.search import Caption
 
 SHAPES = DataSettings(kind="shapes", train_images=6, val_images=5)
@@ -44,7 +50,14 @@ def card(checkpoint: Checkpoint, no_java: None) -> Scorecard:
     weights_TP = np.full((2, 64), 1 / 64)
     regions = captions[first].regions
     captions[first] = Caption(("red", "circle"), -1.0, weights_TP, weights_TP, None, regions)
-    return score_model(checkpoint, captions, grids, SHAPES, facts={"split": "val"})
+    return score_model(
+        checkpoint,
+        captions,
+        grids,
+        facts={"split": "val"},
+        training=training_tokens(SHAPES, split_captions),
+        annotated=read_annotated(SHAPES, grids.pictures),
+    )
 
 
 def test_everything_is_there(card: Scorecard) -> None:
@@ -96,3 +109,24 @@ def test_the_short_form_asks_for_no_java(
     card = score_texts({"a": "a dog"}, {"a": ["a dog"]}, facts={}, everything=False)
     assert [table.title for table in card.tables] == ["score"]
     assert card.page is None
+
+
+def test_what_cannot_be_computed_is_said(no_java: None, tmp_path: Path) -> None:
+    """And a page of an older run does not stay beside other scores."""
+    (tmp_path / "page.html").write_text("of other captions")
+    card = score_texts({"a": "a dog"}, {"a": ["a dog"]}, facts={"split": "val"})
+    assert [line.partition(":")[0] for line in card.missing] == [
+        "METEOR",
+        "METEOR",
+        "people",
+        "novel",
+    ]
+    assert "Novel" not in card.text()
+    card.write(tmp_path)
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_data_set_without_boxes_has_nothing_annotated(tmp_path: Path) -> None:
+    data = DataSettings(kind="flickr8k", root=tmp_path)
+    assert read_annotated(data, [Picture("a.jpg", tmp_path / "a.jpg", ("a dog",))]) is None
+    assert training_tokens(data, split_captions) is None

@@ -9,7 +9,8 @@ from showattend.whole_files import write_whole
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"), [("Grüße\n", b"Gr\xc3\xbc\xc3\x9fe\n"), (b"\0", b"\0")]
+    ("content", "expected"),
+    [("Grüße\n", b"Gr\xc3\xbc\xc3\x9fe\n"), (b"\0", b"\0"), ("\ud800", b"\\ud800")],
 )
 def test_text_and_bytes_in_a_folder_that_is_made(
     tmp_path: Path, content: str | bytes, expected: bytes

@@ -24,17 +24,20 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_is_in_it(wheel: Path) -> None:
-    names = set(zipfile.ZipFile(wheel).namelist())
+    files = zipfile.ZipFile(wheel).infolist()
+    names = {file.filename for file in files}
     assert {
         "showattend/py.typed",
         "showattend/__init__.pyi",
         "showattend/configs/shapes_soft.yaml",
         "showattend/checkpoints/soft/model.safetensors",
         "showattend/checkpoints/soft/config.json",
+        "showattend/checkpoints/supervised/model.safetensors",
         "showattend/examples/CREDITS.md",
     } <= names
     assert not [name for name in names if name.startswith("tests/")]
-    assert wheel.stat().st_size < 25e6
+    assert max(file.file_size for file in files) < 25e6
+    assert sum(f.file_size for f in files if f.filename.endswith(".safetensors")) < 60e6
 
 
 def test_it_captions_a_photograph_from_another_folder(wheel: Path, tmp_path: Path) -> None:

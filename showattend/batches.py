@@ -101,7 +101,7 @@ class CaptionBatches:
             yield Batch(
                 positions,
                 [mirrored[i] for i in positions],
-                _padded([[said.words for said in chosen[i]] for i in positions]),
+                padded([[said.words for said in chosen[i]] for i in positions]),
                 [[said.phrases for said in chosen[i]] for i in positions],
             )
 
@@ -130,7 +130,7 @@ def _phrases(
     return [known.get(tuple(ptb_tokens(caption)), ()) for caption in picture.captions]
 
 
-def _padded(captions: list[list[list[int]]]) -> torch.Tensor:
+def padded(captions: list[list[list[int]]]) -> torch.Tensor:
     """Word ids (B, K, T), PAD where there is no word or no caption."""
     most = max(len(said) for said in captions)
     longest = max(len(words) for said in captions for words in said)

@@ -11,7 +11,7 @@ from showattend.captioner import Captioner
 from showattend.config import SearchSettings
 from showattend.datasets import ImageId, Picture
 from showattend.grids import Grids, LiveGrids
-from showattend.grounding import attend_sentences, point_at_phrases, point_at_shapes
+from showattend.grounding import attend_phrases, point_at_phrases, point_at_shapes
 from showattend.images import Resize
 from showattend.metrics import score_captions
 from showattend.pointing import shares
@@ -78,7 +78,6 @@ def phrase_pointing(
     resize: Resize,
 ) -> float:
     """Of 100 phrases, for how many the peak of the head word's map lies in the box."""
-    sentences = {image: [each.sentence for each in said] for image, said in boxes.items()}
-    maps = attend_sentences(captioner, vocabulary, grids, sentences)
+    maps = attend_phrases(captioner, vocabulary, grids, boxes)
     found = shares(point_at_phrases(maps, boxes, grids.pictures, resize))
     return 100.0 * found["all", "head"].value

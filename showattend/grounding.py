@@ -5,12 +5,13 @@ drawn shapes. The game itself, its baselines and its ceiling are in `pointing`; 
 captions mention of a photograph is in `mentions`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from showattend.batches import padded
 from showattend.boxes import Box, Grounded
 from showattend.captioner import Captioner
 from showattend.datasets import ImageId, Picture
@@ -21,7 +22,7 @@ from showattend.pointing import Pointed, inside, peak, point
 from showattend.search import Caption
 from showattend.shapes import CANVAS, noun_boxes
 from showattend.shapes import Scene as ShapeScene
-from showattend.vocabulary import END, PAD, Vocabulary
+from showattend.vocabulary import END, Vocabulary
 
 _BATCH = 64
 
@@ -65,7 +66,7 @@ def point_at_phrases(
     *,
     shift: int = 0,
 ) -> dict[ImageId, list[Pointed]]:
-    """The pointing game on people's sentences, with the attention of `attend_sentences` on them.
+    """The pointing game on people's sentences, with the attention of `attend_phrases` on them.
 
     Args:
         shift: see `pointing.point`.
@@ -131,6 +132,17 @@ def attend_sentences(
     return maps
 
 
+def attend_phrases(
+    captioner: Captioner,
+    vocabulary: Vocabulary,
+    grids: Grids | LiveGrids,
+    boxes: Mapping[ImageId, Sequence[Grounded]],
+) -> dict[ImageId, list[np.ndarray]]:
+    """The same of the sentences whose phrases have boxes: what `point_at_phrases` takes."""
+    sentences = {image: [each.sentence for each in said] for image, said in boxes.items()}
+    return attend_sentences(captioner, vocabulary, grids, sentences)
+
+
 def _batches(
     pictures: Sequence[Picture], ids: Mapping[ImageId, Sequence[Sequence[int]]]
 ) -> Iterator[list[int]]:
@@ -148,14 +160,9 @@ def _longest_first(
     batch: Sequence[Sequence[Sequence[int]]],
 ) -> tuple[torch.Tensor, list[list[int]]]:
     """The sentences of each image, END behind, longest first as `teach` likes them; their order."""
-    order_BK = [sorted(range(len(said)), key=_falling_length(said)) for said in batch]
-    shape = len(batch), max(map(len, batch)), 1 + max(len(ids) for said in batch for ids in said)
-    words_BKT = torch.full(shape, PAD)
-    for b, (said, order) in enumerate(zip(batch, order_BK, strict=True)):
-        for place, k in enumerate(order):
-            words_BKT[b, place, : len(said[k]) + 1] = torch.tensor([*said[k], END])
+    lengths_BK = [[-len(ids) for ids in said] for said in batch]
+    order_BK = [sorted(range(len(falling)), key=falling.__getitem__) for falling in lengths_BK]
+    words_BKT = padded(
+        [[[*said[k], END] for k in order] for said, order in zip(batch, order_BK, strict=True)]
+    )
     return words_BKT, order_BK
-
-
-def _falling_length(said: Sequence[Sequence[int]]) -> Callable[[int], int]:
-    return lambda k: -len(said[k])

@@ -11,7 +11,7 @@ from showattend.corpus import Corpus, Tokens
 from showattend.datasets import ImageId, Picture
 from showattend.diversity import diversity
 from showattend.grids import Grids, LiveGrids
-from showattend.grounding import attend_sentences, point_at_phrases, seen_part
+from showattend.grounding import attend_phrases, point_at_phrases, seen_part
 from showattend.images import Resize
 from showattend.mentions import Thing, mention_shares, mentions
 from showattend.metrics import Scores
@@ -77,8 +77,7 @@ def pointing_tables(
     resize: Resize,
 ) -> list[Table]:
     """The teacher-forced pointing game on the phrases that people drew boxes for."""
-    sentences = {image: [each.sentence for each in said] for image, said in boxes.items()}
-    maps = attend_sentences(captioner, vocabulary, grids, sentences)
+    maps = attend_phrases(captioner, vocabulary, grids, boxes)
     tables = []
     for shift, title in enumerate(("pointing", "pointing, a step later")):
         found = shares(point_at_phrases(maps, boxes, grids.pictures, resize, shift=shift))

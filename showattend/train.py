@@ -72,6 +72,7 @@ class Run:
     vocabulary: Vocabulary
     train: Grids | LiveGrids
     val: Grids | LiveGrids
+    val_boxes: dict[ImageId, list[Grounded]]  # where "pointing" chooses the checkpoint
     batches: CaptionBatches
     optimizer: torch.optim.Optimizer
     average: AveragedModel | None
@@ -286,10 +287,9 @@ def _validate(run: Run) -> dict[str, float]:
 def _chosen_by(run: Run, captions: Mapping[ImageId, Caption]) -> dict[str, float]:
     """A score that is computed only where it chooses the checkpoint, for it takes long."""
     if run.select_on == "pointing":
-        pictures = run.val.pictures[: run.settings.train.val_images]
-        boxes = load_boxes(run.settings.data, pictures)
+        model = (run.judged, run.vocabulary)
         resize = run.settings.pixels.resize
-        return {"pointing": phrase_pointing(run.judged, run.vocabulary, run.val, boxes, resize)}
+        return {"pointing": phrase_pointing(*model, run.val, run.val_boxes, resize)}
     if run.select_on == "METEOR":
         texts = {image_id: caption.text for image_id, caption in captions.items()}
         said = {picture.image_id: picture.captions for picture in run.val.pictures}
@@ -328,6 +328,7 @@ def _prepare(
         vocabulary,
         train_grids,
         val_grids,
+        _val_boxes(settings, val_grids.pictures),
         batches,
         optimizer=_optimizer(captioner, settings),
         average=average,
@@ -336,16 +337,21 @@ def _prepare(
     )
 
 
+def _val_boxes(settings: Settings, pictures: list[Picture]) -> dict[ImageId, list[Grounded]]:
+    if settings.train.select_on != "pointing":
+        return {}
+    return load_boxes(settings.data, pictures[: settings.train.val_images])
+
+
 def _grounded(settings: Settings, pictures: list[Picture]) -> dict[ImageId, list[Grounded]]:
     """Captions with the boxes of their phrases, as fractions of the model's square."""
     boxes = load_boxes(settings.data, pictures)
-    return {
-        picture.image_id: [
-            on_square(caption, seen_part(picture, settings.pixels.resize))
-            for caption in boxes.get(picture.image_id, ())
-        ]
-        for picture in pictures
-    }
+    grounded = {}
+    for picture in pictures:
+        seen = seen_part(picture, settings.pixels.resize)  # may open the photograph
+        captions = boxes.get(picture.image_id, ())
+        grounded[picture.image_id] = [on_square(caption, seen) for caption in captions]
+    return grounded
 
 
 def _grids(

@@ -9,14 +9,24 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+
+def _odd(side: int) -> int:
+    if side % 2 == 0:
+        raise ValueError("a window around a cell has an odd side, such as 1 or 3")
+    return side
+
 
 Resize = Literal["squash", "crop", "pad"]
+Attention = Literal["argmax", "sample", "expectation"]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+Chance = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(strict=True, ge=1)]  # strict: `yes` is not 1
 #: Beyond these no machine's memory reaches, and a slip of the hand is likelier.
 Width = Annotated[int, Field(strict=True, ge=1, le=65_536)]
 Words = Annotated[int, Field(strict=True, ge=1, le=1_000)]
+Odd = Annotated[int, Field(strict=True, ge=1, le=63), AfterValidator(_odd)]
 Mean = Annotated[float, Field(ge=0.0, le=1.0)]
 Deviation = Annotated[float, Field(ge=0.001, le=10.0)]
 Positive = Annotated[float, Field(gt=0.0)]
@@ -103,6 +113,10 @@ class DecoderSettings(_Section):
     coordinates: bool = False
     #: Attention also hears the word just written; the paper's looks before it knows that word.
     word_in_query: bool = False
+    #: Soft attention takes all cells by their weights, hard attention one cell a word (sec. 4).
+    look: Literal["soft", "hard"] = "soft"
+    #: A look takes in the n x n cells around the chosen one (their mean); 1 is that cell alone.
+    glimpse: Odd = 1
     dropout: Probability = 0.5
     #: The output layer uses the word embeddings' own matrix.
     tie_embeddings: bool = True
@@ -120,6 +134,36 @@ class LossSettings(_Section):
     #: Weight of supervised attention: where people drew boxes (``data.boxes``), the weights of a
     #: phrase's words are taught to lie in them (Liu et al. 2017).
     attention: Annotated[float, Field(ge=0.0)] = 0.0
+
+
+class HardSettings(_Section):
+    """How hard attention (``decoder.look: hard``) is trained; see showattend/reinforce.py."""
+
+    #: REINFORCE, or straight-through Gumbel-softmax (biased; Jang et al. 2017).
+    estimator: Literal["reinforce", "gumbel"] = "reinforce"
+    #: What a reward is compared with: its average over earlier batches (the paper), that of the
+    #: likeliest cells' path, the mean of the image's other samples, or nothing.
+    baseline: Literal["moving_average", "self_critical", "leave_one_out", "none"] = "moving_average"
+    #: Reward a look by the words from its own on, in place of the whole caption (the paper).
+    reward_to_go: bool = False
+    #: S, paths drawn for every caption.
+    samples: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
+    #: lambda_r: weight of the score function's term.
+    reinforce: Annotated[float, Field(ge=0.0)] = 1.0
+    #: lambda_e: weight of the attention's entropy.
+    entropy: Annotated[float, Field(ge=0.0)] = 0.0
+    #: Chance, drawn per image, that the expectation is taken in place of a sample: at the first
+    #: step and at the last, even in between. The paper's is 0.5 throughout; from 1 to 0, training
+    #: begins as soft attention and ends as hard.
+    expectation: tuple[Chance, Chance] = (0.5, 0.5)
+    #: ``gumbel``: temperature at the first step and at the last; geometric in between.
+    temperature: tuple[Positive, Positive] = (1.0, 0.5)
+
+    @model_validator(mode="after")
+    def _others(self) -> "HardSettings":
+        if self.baseline == "leave_one_out" and self.samples == 1:
+            raise ValueError("hard.samples is 1: leave_one_out compares 2 samples or more")
+        return self
 
 
 class TrainSettings(_Section):
@@ -168,6 +212,9 @@ class SearchSettings(_Section):
     max_words: Words = 24
     #: Captions are ranked by log p / length^length_penalty; 0 is the plain log-probability.
     length_penalty: Annotated[float, Field(ge=0.0, le=4.0)] = 0.7
+    #: Where to look: at the likeliest cell, at one drawn from alpha, or at all by their weights;
+    #: null is the model's own way: argmax if it is hard, expectation if soft.
+    attention: Attention | None = None
 
 
 class Settings(_Section):
@@ -178,6 +225,7 @@ class Settings(_Section):
     encoder: EncoderSettings = EncoderSettings()
     decoder: DecoderSettings = DecoderSettings()
     loss: LossSettings = LossSettings()
+    hard: HardSettings = HardSettings()
     train: TrainSettings
     search: SearchSettings = SearchSettings()
 

@@ -6,12 +6,14 @@ the output layer runs once for all words, after the loop.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from showattend.attention import AdditiveScore, soft_attention
+from showattend.attention import AdditiveScore, Choice, Glimpse, argmax, expectation, sample
+from showattend.config import Attention
 from showattend.encoder import GridShape
 from showattend.vocabulary import PAD, START
 
@@ -56,11 +58,16 @@ class Read:
 
 @dataclass(frozen=True)
 class Step:
-    """One word's worth: the new state, the gated context it used, and where it looked."""
+    """One word's worth: the new state, the gated context it used, and where it looked.
+
+    ``alpha_BKP`` is the attention's distribution; ``chosen_BKP`` is what was made of it: the same,
+    or 1 at one cell.
+    """
 
     state: State
     context_BKC: Tensor
     alpha_BKP: Tensor
+    chosen_BKP: Tensor
 
 
 class GridProjection(nn.Module):
@@ -125,7 +132,7 @@ class Coordinates(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Soft attention captioner over any grid.
+    """Soft or hard attention captioner over any grid.
 
     Args:
         grid: shape of the encoder's grid.
@@ -135,6 +142,8 @@ class Decoder(nn.Module):
         coordinates: each cell also says where in the grid it lies.
         word_in_query: attention also hears the word just written, y_{t-1}. In the paper it knows
             h_{t-1} alone, so it looks before it knows which of two things has been begun.
+        look: "soft", or "hard", which takes one cell for a word: the likeliest, unless told.
+        glimpse: side of the window of cells that a look takes in; 1 is the cell alone.
         dropout: on the projected grid, the word embeddings and the output layer.
         tie_embeddings: the output layer L_o is the embedding matrix E.
     """
@@ -150,6 +159,8 @@ class Decoder(nn.Module):
         projection: int | None,
         coordinates: bool,
         word_in_query: bool,
+        look: Literal["soft", "hard"],
+        glimpse: int,
         dropout: float,
         tie_embeddings: bool,
     ) -> None:
@@ -166,6 +177,8 @@ class Decoder(nn.Module):
         self.word_in_query = word_in_query
         query = hidden + (embedding if word_in_query else 0)
         self.score = AdditiveScore(cells=cells, query=query, width=attention)
+        self.own_choice: Choice = argmax if look == "hard" else expectation
+        self.glimpse = Glimpse(grid.height, grid.width, glimpse)
         self.gate = nn.Linear(hidden, 1)
         self.embed = nn.Embedding(words, embedding, padding_idx=PAD)
         # The LSTM's four gates, input by input, so that a word's part can be computed beforehand.
@@ -202,13 +215,30 @@ class Decoder(nn.Module):
         embedded = self.dropout(self.embed(words))
         return Read(embedded, self.word_gates(embedded))
 
-    def step(self, scene: Scene, state: State, read: Read) -> Step:
-        """Look, then write: attention from h_{t-1}, the gate, the LSTM (eqs. 1-5 and 13)."""
+    def choice(self, name: Attention | None) -> Choice:
+        """How to look by name; None is the model's own way."""
+        match name:
+            case "argmax":
+                return argmax
+            case "sample":
+                return sample
+            case "expectation":
+                return expectation
+            case None:
+                return self.own_choice
+
+    def step(self, scene: Scene, state: State, read: Read, choose: Choice | None = None) -> Step:
+        """Look, then write: attention from h_{t-1}, the gate, the LSTM (eqs. 1-5 and 13).
+
+        Args:
+            choose: how to look; None is the model's own way.
+        """
         query_BKQ = state.hidden_BKD
         if self.word_in_query:
             query_BKQ = torch.cat([query_BKQ, read.embedded], dim=-1)
-        scores_BKP = self.score(query_BKQ, scene.keys_BPA)
-        context_BKC, alpha_BKP = soft_attention(scores_BKP, scene.grid_BPC)
+        alpha_BKP = self.score(query_BKQ, scene.keys_BPA).softmax(dim=-1)  # eq. 5
+        chosen_BKP = (choose or self.own_choice)(alpha_BKP)
+        context_BKC = torch.bmm(self.glimpse(chosen_BKP), scene.grid_BPC)
         # beta_t, a scalar: how much of what is seen goes into this word (section 4.2.1).
         context_BKC = torch.sigmoid(self.gate(state.hidden_BKD)) * context_BKC
         gates_BKG = (
@@ -217,17 +247,19 @@ class Decoder(nn.Module):
         enter, forget, candidate, leave = gates_BKG.chunk(4, dim=-1)
         cell_BKD = forget.sigmoid() * state.cell_BKD + enter.sigmoid() * candidate.tanh()
         hidden_BKD = leave.sigmoid() * cell_BKD.tanh()
-        return Step(State(hidden_BKD, cell_BKD), context_BKC, alpha_BKP)
+        return Step(State(hidden_BKD, cell_BKD), context_BKC, alpha_BKP, chosen_BKP)
 
     def logits(self, embedded: Tensor, hidden: Tensor, context: Tensor) -> Tensor:
         """Deep output L_o (E y_{t-1} + L_h h_t + L_z z_t) over the vocabulary (eq. 7)."""
         word = embedded + self.hidden_to_word(hidden) + self.context_to_word(context)
         return self.word_logits(self.dropout(word))
 
-    def next_words(self, scene: Scene, state: State, words_BK: Tensor) -> tuple[Step, Tensor]:
+    def next_words(
+        self, scene: Scene, state: State, words_BK: Tensor, choose: Choice | None = None
+    ) -> tuple[Step, Tensor]:
         """One step from word ids: the step and the next words' logits (B, K, V)."""
         read = self.read(words_BK)
-        step = self.step(scene, state, read)
+        step = self.step(scene, state, read, choose)
         return step, self.logits(read.embedded, step.state.hidden_BKD, step.context_BKC)
 
 
@@ -237,15 +269,27 @@ class Taught:
 
     ``logits_NV`` and ``targets_N`` hold only the words that are there, ordered by position, then
     image, then caption; ``alpha_BKTP`` is 0 where no word stands (``spoken_BKT`` is False).
+    ``log_chosen_BKT`` is log alpha of the chosen cell, 0 where no word stands.
     """
 
     logits_NV: Tensor
     targets_N: Tensor
     alpha_BKTP: Tensor
+    log_chosen_BKT: Tensor
     spoken_BKT: Tensor
 
+    def place(self, values_N: Tensor) -> Tensor:
+        """One value a word, from the order of ``logits_NV`` to (B, K, T), 0 where none stands."""
+        return _placed(values_N, self.spoken_BKT)
 
-def teach(decoder: Decoder, scene: Scene, words_BKT: Tensor, sampling: float = 0.0) -> Taught:
+
+def teach(
+    decoder: Decoder,
+    scene: Scene,
+    words_BKT: Tensor,
+    sampling: float = 0.0,
+    choose: Choice | None = None,
+) -> Taught:
     """Feed the true words and predict each next one, the end mark included.
 
     At every word only the leading block of images and captions that are still alive is computed;
@@ -254,6 +298,7 @@ def teach(decoder: Decoder, scene: Scene, words_BKT: Tensor, sampling: float = 0
     Args:
         words_BKT: the targets: words, END, then PAD.
         sampling: chance that an input word is the model's own guess (Bengio et al. 2015).
+        choose: how to look; None is the model's own way.
     """
     spoken_BKT = words_BKT != PAD
     state = decoder.start(scene, words_BKT.shape[1])
@@ -269,26 +314,34 @@ def teach(decoder: Decoder, scene: Scene, words_BKT: Tensor, sampling: float = 0
             guessed = torch.rand(words_BK.shape, device=words_BK.device) < sampling
             words_BK = torch.where(guessed, guesses_BK[block], words_BK)
         heard = read.at(words_BK)
-        step = decoder.step(scene, state, heard)
+        step = decoder.step(scene, state, heard, choose)
         state = step.state
         if sampling > 0:
             guesses_BK = _guesses(decoder, step, heard)
-        rows.append((heard.embedded, state.hidden_BKD, step.context_BKC, step.alpha_BKP))
+        rows.append(
+            (heard.embedded, state.hidden_BKD, step.context_BKC, step.alpha_BKP, step.chosen_BKP)
+        )
         alive.append(spoken_BKT[block][:, :, t].flatten())
     kept_N = torch.cat(alive).nonzero().squeeze(1)
-    embedded_NE, hidden_ND, context_NC, alpha_NP = (
+    embedded_NE, hidden_ND, context_NC, alpha_NP, chosen_NP = (
         torch.cat([part.flatten(0, 1) for part in parts]).index_select(0, kept_N)
         for parts in zip(*rows, strict=True)
     )
-    spoken_TBK = spoken_BKT.permute(2, 0, 1)  # the order of the rows
-    alpha_TBKP = alpha_NP.new_zeros(*spoken_TBK.shape, alpha_NP.shape[-1])
-    alpha_TBKP[spoken_TBK] = alpha_NP
     return Taught(
         decoder.logits(embedded_NE, hidden_ND, context_NC),
-        words_BKT.permute(2, 0, 1)[spoken_TBK],
-        alpha_TBKP.permute(1, 2, 0, 3),
+        words_BKT.permute(2, 0, 1)[spoken_BKT.permute(2, 0, 1)],
+        _placed(alpha_NP, spoken_BKT),
+        _placed((alpha_NP * chosen_NP.detach()).sum(dim=-1).clamp_min(1e-30).log(), spoken_BKT),
         spoken_BKT,
     )
+
+
+def _placed(values_N: Tensor, spoken_BKT: Tensor) -> Tensor:
+    """Of each word a value, or a row of them, to its place among the words; 0 elsewhere."""
+    spoken_TBK = spoken_BKT.permute(2, 0, 1)  # the order of the rows
+    values_TBK = values_N.new_zeros(*spoken_TBK.shape, *values_N.shape[1:])
+    values_TBK[spoken_TBK] = values_N
+    return values_TBK.movedim(0, 2)
 
 
 def _read_inputs(decoder: Decoder, words_BKT: Tensor, *, every_word: bool) -> tuple[Read, Tensor]:

@@ -12,6 +12,16 @@ def word_loss(logits_NV: Tensor, words_N: Tensor, label_smoothing: float) -> Ten
     return F.cross_entropy(logits_NV, words_N, label_smoothing=label_smoothing)
 
 
+def word_losses(logits_NV: Tensor, words_N: Tensor, label_smoothing: float) -> Tensor:
+    """The same of each word, (N,)."""
+    return F.cross_entropy(logits_NV, words_N, label_smoothing=label_smoothing, reduction="none")
+
+
+def entropies(alpha_NP: Tensor) -> Tensor:
+    """-sum_i alpha_i ln alpha_i (nats) of the last axis: ln P for a flat map, 0 for one cell."""
+    return -torch.xlogy(alpha_NP, alpha_NP.clamp_min(1e-30)).sum(dim=-1)
+
+
 def doubly_stochastic_penalty(
     alpha_BKTP: Tensor, spoken_BKT: Tensor, target: Literal["one", "words_over_cells"]
 ) -> Tensor:

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from showattend.attention import Choice, expectation, one_cell
 from showattend.captioner import Captioner
-from showattend.config import SearchSettings
+from showattend.config import Attention, SearchSettings
 from showattend.decoder import Decoder, Scene, State
 from showattend.tokenizer import ptb_tokens
 from showattend.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
@@ -77,7 +78,9 @@ def beam_search(
     ``length_penalty`` 0 that rule loses nothing. A beam of one is greedy search.
     """
     if search.beam_size == 1:
-        captions = pick_words(captioner, vocabulary, scene, max_words=search.max_words)
+        captions = pick_words(
+            captioner, vocabulary, scene, max_words=search.max_words, attention=search.attention
+        )
         return [[caption] for caption in captions]
     beam = _Beam.begin(captioner.decoder, scene, search)
     done: dict[int, _Ended] = {}
@@ -92,8 +95,8 @@ def beam_search(
             break
         if bool(finished.any()):
             beam.keep(~finished)
-    regions = Regions(captioner.shape.height, captioner.shape.width)
-    return [done[image].captions(vocabulary, regions) for image in range(len(scene.grid_BPC))]
+    write = _Writer(captioner, vocabulary, beam.choose)
+    return [done[image].captions(write) for image in range(len(scene.grid_BPC))]
 
 
 @dataclass
@@ -104,6 +107,7 @@ class _Ended:
     log_prob_BK: Tensor
     words_BKT: Tensor
     alpha_BKTP: Tensor
+    cell_BKT: Tensor
 
     def merge(self, other: "_Ended") -> "_Ended":
         """The best K of both."""
@@ -120,13 +124,12 @@ class _Ended:
     def of_image(self, image: int) -> "_Ended":
         return _Ended(**{name: value[image].clone() for name, value in vars(self).items()})
 
-    def captions(self, vocabulary: Vocabulary, regions: Regions) -> list[Caption]:
+    def captions(self, write: "_Writer") -> list[Caption]:
         """Of one image's (K, ...) tensors."""
+        rows = (self.rank_BK, self.log_prob_BK, self.words_BKT, self.alpha_BKTP, self.cell_BKT)
         return [
-            _caption(vocabulary, regions, words.tolist(), float(log_prob), alpha)
-            for rank, log_prob, words, alpha in zip(
-                self.rank_BK, self.log_prob_BK, self.words_BKT, self.alpha_BKTP, strict=True
-            )
+            write(words.tolist(), float(log_prob), alpha, cell)
+            for rank, log_prob, words, alpha, cell in zip(*rows, strict=True)
             if rank > -torch.inf
         ]
 
@@ -136,6 +139,7 @@ class _Beam:
     """K live beams of each image that is not done."""
 
     decoder: Decoder
+    choose: Choice
     search: SearchSettings
     images: Tensor
     scene: Scene
@@ -143,6 +147,7 @@ class _Beam:
     log_prob_BK: Tensor
     words_BKT: Tensor
     alpha_BKTP: Tensor
+    cell_BKT: Tensor
     ended: _Ended
 
     @classmethod
@@ -155,8 +160,10 @@ class _Beam:
         log_prob_BK[:, 0] = 0.0  # all beams are equal at first: let one of them count
         words_BKT = torch.full((*shape, search.max_words), END, device=at.device)
         alpha_BKTP = at.new_zeros(*shape, search.max_words, cells)
+        cell_BKT = torch.zeros_like(words_BKT)
         return cls(
             decoder,
+            decoder.choice(search.attention),
             search,
             torch.arange(images, device=at.device),
             scene,
@@ -164,14 +171,15 @@ class _Beam:
             log_prob_BK,
             words_BKT,
             alpha_BKTP,
-            _Ended(nothing, nothing, words_BKT, alpha_BKTP),
+            cell_BKT,
+            _Ended(nothing, nothing, words_BKT, alpha_BKTP, cell_BKT),
         )
 
     def advance(self, t: int) -> None:
         """End every beam that may end here, then extend the beams by their best words."""
         start = torch.full_like(self.words_BKT[:, :, 0], START)
         last_BK = self.words_BKT[:, :, t - 1] if t else start
-        step, logits_BKV = self.decoder.next_words(self.scene, self.state, last_BK)
+        step, logits_BKV = self.decoder.next_words(self.scene, self.state, last_BK, self.choose)
         total_BKV = self.log_prob_BK.unsqueeze(-1) + _log_probs(logits_BKV)
         if t:
             self._end(total_BKV[:, :, END], t)
@@ -187,16 +195,18 @@ class _Beam:
         self.words_BKT[:, :, t] = best.indices % vocabulary
         self.alpha_BKTP = _take(self.alpha_BKTP, parent_BK)
         self.alpha_BKTP[:, :, t] = _take(step.alpha_BKP, parent_BK)
+        self.cell_BKT = _take(self.cell_BKT, parent_BK)
+        self.cell_BKT[:, :, t] = _take(step.chosen_BKP.argmax(dim=-1), parent_BK)
         if t + 1 == self.search.max_words:
             # No word may follow: the live beams end here as they are, with the mark's own share.
             _, logits_BKV = self.decoder.next_words(
-                self.scene, self.state, best.indices % vocabulary
+                self.scene, self.state, best.indices % vocabulary, self.choose
             )
             self._end(self.log_prob_BK + _log_probs(logits_BKV)[:, :, END], t + 1)
 
     def _end(self, log_prob_BK: Tensor, words: int) -> None:
         rank_BK = log_prob_BK / (words + 1) ** self.search.length_penalty
-        here = _Ended(rank_BK, log_prob_BK, self.words_BKT, self.alpha_BKTP)
+        here = _Ended(rank_BK, log_prob_BK, self.words_BKT, self.alpha_BKTP, self.cell_BKT)
         self.ended = self.ended.merge(here)
 
     def finished(self, t: int) -> Tensor:
@@ -212,6 +222,7 @@ class _Beam:
         self.log_prob_BK = self.log_prob_BK[images]
         self.words_BKT = self.words_BKT[images]
         self.alpha_BKTP = self.alpha_BKTP[images]
+        self.cell_BKT = self.cell_BKT[images]
         self.ended = self.ended.select(images)
 
 
@@ -245,6 +256,7 @@ def pick_words(
     temperature: float = 0.0,
     top_p: float = 1.0,
     generator: torch.Generator | None = None,
+    attention: Attention | None = None,
 ) -> list[Caption]:
     """One caption an image, a word at a time.
 
@@ -253,18 +265,19 @@ def pick_words(
             softmax(logits / temperature).
         top_p: sample among the most probable words that together hold this much (Holtzman et al.
             2020).
+        attention: how to look; None is the model's own way.
     """
     if not 0 <= temperature < math.inf:
         raise ValueError(f"temperature is {temperature}: expected 0 (greedy) or more")
-    decoder = captioner.decoder
+    decoder, choose = captioner.decoder, captioner.decoder.choice(attention)
     state = decoder.start(scene, 1)
     images = len(scene.grid_BPC)
     words_B1 = torch.full((images, 1), START, device=scene.grid_BPC.device)
     log_prob_B = scene.grid_BPC.new_zeros(images)
     ended_B = torch.zeros(images, dtype=torch.bool, device=words_B1.device)
-    words, alphas = [], []
+    words, alphas, cells = [], [], []
     for t in range(max_words + 1):
-        step, logits_B1V = decoder.next_words(scene, state, words_B1)
+        step, logits_B1V = decoder.next_words(scene, state, words_B1, choose)
         state = step.state
         log_probs_BV = _log_probs(logits_B1V[:, 0])
         allowed_BV = log_probs_BV.clone()
@@ -278,13 +291,14 @@ def pick_words(
         ended_B = ended_B | (chosen_B == END)
         words.append(chosen_B)
         alphas.append(step.alpha_BKP[:, 0])
+        cells.append(step.chosen_BKP[:, 0].argmax(dim=-1))
         if bool(ended_B.all()):
             break
         words_B1 = chosen_B.unsqueeze(1)
-    words_BT, alpha_BTP = torch.stack(words, dim=1).tolist(), torch.stack(alphas, dim=1)
-    regions = Regions(captioner.shape.height, captioner.shape.width)
+    words_BT, alpha_BTP, cell_BT = (torch.stack(each, dim=1) for each in (words, alphas, cells))
+    write = _Writer(captioner, vocabulary, choose)
     return [
-        _caption(vocabulary, regions, words_BT[b], float(log_prob_B[b]), alpha_BTP[b])
+        write(words_BT[b].tolist(), float(log_prob_B[b]), alpha_BTP[b], cell_BT[b])
         for b in range(images)
     ]
 
@@ -315,24 +329,41 @@ def attend(
     decoder, images = captioner.decoder, len(scene.grid_BPC)
     state = decoder.start(scene, 1)
     log_prob_B = scene.grid_BPC.new_zeros(images)
-    alphas = []
+    alphas, cells = [], []
     for last, word in zip([START, *ids], [*ids, END], strict=True):
         words_B1 = torch.full((images, 1), last, device=scene.grid_BPC.device)
         step, logits_B1V = decoder.next_words(scene, state, words_B1)
         state = step.state
         log_prob_B = log_prob_B + _log_probs(logits_B1V[:, 0])[:, word]
         alphas.append(step.alpha_BKP[:, 0])
-    alpha_BTP = torch.stack(alphas[:-1], dim=1)
-    regions = Regions(captioner.shape.height, captioner.shape.width)
+        cells.append(step.chosen_BKP[:, 0].argmax(dim=-1))
+    alpha_BTP, cell_BT = torch.stack(alphas[:-1], dim=1), torch.stack(cells[:-1], dim=1)
+    write = _Writer(captioner, vocabulary, decoder.own_choice)
     return [
-        Caption(words, float(log_prob_B[b]), alpha, alpha, None, regions)
-        for b, alpha in enumerate(alpha_BTP.float().cpu().numpy())
+        write.spoken(words, float(log_prob_B[b]), alpha_BTP[b], cell_BT[b]) for b in range(images)
     ]
 
 
-def _caption(
-    vocabulary: Vocabulary, regions: Regions, ids: list[int], log_prob: float, alpha_TP: Tensor
-) -> Caption:
-    words = vocabulary.decode(ids)
-    alpha = alpha_TP[: len(words)].float().cpu().numpy()
-    return Caption(words, log_prob, alpha, alpha, None, regions)
+@dataclass(frozen=True)
+class _Writer:
+    """Ids and tensors of one caption in, the caption out."""
+
+    captioner: Captioner
+    vocabulary: Vocabulary
+    choose: Choice
+
+    def __call__(
+        self, ids: list[int], log_prob: float, alpha_TP: Tensor, cell_T: Tensor
+    ) -> Caption:
+        return self.spoken(self.vocabulary.decode(ids), log_prob, alpha_TP, cell_T)
+
+    def spoken(
+        self, words: tuple[str, ...], log_prob: float, alpha_TP: Tensor, cell_T: Tensor
+    ) -> Caption:
+        """Args: alpha_TP, cell_T: of the words, and perhaps of more steps behind them."""
+        alpha_TP, cell_T = alpha_TP[: len(words)], cell_T[: len(words)]
+        looked_TP = alpha_TP if self.choose is expectation else one_cell(cell_T, alpha_TP)
+        weights_TP = self.captioner.decoder.glimpse(looked_TP)
+        alpha, weights = (values.float().cpu().numpy() for values in (alpha_TP, weights_TP))
+        regions = Regions(self.captioner.shape.height, self.captioner.shape.width)
+        return Caption(words, log_prob, weights, alpha, None, regions)

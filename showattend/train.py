@@ -41,13 +41,14 @@ from showattend.checkpoint import (
 from showattend.config import Settings, read_settings
 from showattend.corpus import make_corpus
 from showattend.datasets import ImageId, Picture, load_split
-from showattend.decoder import teach
+from showattend.decoder import Scene, Taught, teach
 from showattend.encoder import normalisation
 from showattend.evaluate import caption_split, phrase_pointing, score_split
 from showattend.grids import Grids, LiveGrids, cache_grids, live_grids
 from showattend.grounding import seen_part
 from showattend.java_metrics import meteor
 from showattend.losses import attention_loss, doubly_stochastic_penalty, word_loss
+from showattend.reinforce import MovingAverage, hard_attention_step
 from showattend.search import Caption
 from showattend.supervision import on_square, wanted_attention
 from showattend.vocabulary import SPECIALS, Vocabulary
@@ -55,6 +56,7 @@ from showattend.whole_files import write_whole
 
 SETTINGS, METRICS, BEST, LAST = "settings.yaml", "metrics.jsonl", "best", "last"
 _STATE, _AVERAGE, _HISTORY = "training.safetensors", "average.safetensors", "training.json"
+_REWARDS = "rewards.safetensors"
 _ENVIRONMENT = "environment.json"
 
 
@@ -77,6 +79,7 @@ class Run:
     optimizer: torch.optim.Optimizer
     average: AveragedModel | None
     judged: Captioner  # validated and kept: the average's, where there is one
+    rewards: MovingAverage  # hard attention's baseline
     history: list[dict[str, Any]]
 
     @property
@@ -217,7 +220,7 @@ def train_epoch(run: Run, epoch: int) -> dict[str, Any]:
         for step, batch in enumerate(run.batches.epoch(epoch)):
             done = (epoch - 1) * steps + step
             _set_learning_rate(run, done / (settings.epochs * steps))
-            parts, count = _train_step(run, batch, epoch)
+            parts, count = _train_step(run, batch, epoch, done / (settings.epochs * steps))
             words += count
             sums.update({name: part * count for name, part in parts.items()})
             bar.set_postfix(loss=f"{sums['loss'] / words:.3f}", refresh=False)
@@ -231,23 +234,28 @@ def train_epoch(run: Run, epoch: int) -> dict[str, Any]:
     }
 
 
-def _train_step(run: Run, batch: Batch, epoch: int) -> tuple[dict[str, float], int]:
+def _train_step(
+    run: Run, batch: Batch, epoch: int, progress: float
+) -> tuple[dict[str, float], int]:
     """One update; returns the parts of the loss, unweighted, and how many words it saw."""
     settings, weights, captioner = run.settings.train, run.settings.loss, run.captioner
     device = captioner.device
     with torch.autocast(device.type, torch.bfloat16, enabled=settings.bf16):
         scene = captioner.look(run.train.read(batch.positions, batch.mirrored).to(device))
         sampling = settings.scheduled_sampling * (epoch - 1) / max(settings.epochs - 1, 1)
-        taught = teach(captioner.decoder, scene, batch.words_BKT.to(device), sampling)
+        total, taught = _tell(run, scene, batch.words_BKT.to(device), sampling, progress)
         loss = word_loss(taught.logits_NV, taught.targets_N, weights.label_smoothing)
     alpha_BKTP = taught.alpha_BKTP.float()
     penalty = doubly_stochastic_penalty(
         alpha_BKTP, taught.spoken_BKT, weights.doubly_stochastic_target
     )
     parts = {"loss": loss, "penalty": penalty}
-    total = loss + weights.doubly_stochastic * penalty
+    total = total + weights.doubly_stochastic * penalty
     if weights.attention:
-        parts["attention loss"] = attention_loss(alpha_BKTP, _wanted(run, batch).to(device))
+        wanted_BKTP = _wanted(run, batch).to(device)
+        paths = alpha_BKTP.shape[1] // wanted_BKTP.shape[1]
+        wanted_BKTP = wanted_BKTP.repeat_interleave(paths, dim=1)
+        parts["attention loss"] = attention_loss(alpha_BKTP, wanted_BKTP)
         total = total + weights.attention * parts["attention loss"]
     run.optimizer.zero_grad(set_to_none=True)
     torch.autograd.backward(total)
@@ -259,6 +267,27 @@ def _train_step(run: Run, batch: Batch, epoch: int) -> tuple[dict[str, float], i
     if run.average is not None:
         run.average.update_parameters(captioner)
     return {name: part.item() for name, part in parts.items()}, len(taught.targets_N)
+
+
+def _tell(
+    run: Run, scene: Scene, words_BKT: torch.Tensor, sampling: float, progress: float
+) -> tuple[torch.Tensor, Taught]:
+    """Teacher forcing: the words' loss, whose gradient trains, and what was told."""
+    settings, smoothing = run.settings, run.settings.loss.label_smoothing
+    decoder = run.captioner.decoder
+    if settings.decoder.look == "soft":
+        taught = teach(decoder, scene, words_BKT, sampling)
+        return word_loss(taught.logits_NV, taught.targets_N, smoothing), taught
+    return hard_attention_step(
+        decoder,
+        scene,
+        words_BKT,
+        settings.hard,
+        run.rewards,
+        label_smoothing=smoothing,
+        sampling=sampling,
+        progress=progress,
+    )
 
 
 def _wanted(run: Run, batch: Batch) -> torch.Tensor:
@@ -333,6 +362,7 @@ def _prepare(
         optimizer=_optimizer(captioner, settings),
         average=average,
         judged=judged,
+        rewards=MovingAverage(settings.train.max_words + 1),
         history=[],
     )
 
@@ -419,11 +449,15 @@ def _init_from(
     encoder = checkpoint.encoder.model_copy(
         update={"trainable_stages": settings.encoder.trainable_stages}
     )
+    # Soft and hard attention have the same weights.
+    decoder = checkpoint.decoder.model_copy(
+        update={"look": settings.decoder.look, "glimpse": settings.decoder.glimpse}
+    )
     known = checkpoint.vocabulary
     grown = known.grown(vocabulary)
     captioner = build_captioner(
         encoder,
-        checkpoint.decoder,
+        decoder,
         size=checkpoint.pixels.size,
         words=len(grown),
         pretrained=False,
@@ -434,7 +468,7 @@ def _init_from(
             # Tensors that have a row for each word grow at their end; all others fit exactly.
             target[name][: len(value)].copy_(value) if value.ndim else target[name].copy_(value)
     settings = settings.model_copy(
-        update={"encoder": encoder, "decoder": checkpoint.decoder, "pixels": checkpoint.pixels}
+        update={"encoder": encoder, "decoder": decoder, "pixels": checkpoint.pixels}
     )
     return settings, captioner, grown
 
@@ -466,6 +500,7 @@ def _save_last(run: Run) -> None:
         (folder / _STATE).write_bytes(save(_stored(_optimizer_tensors(run.optimizer))))
         if run.average is not None:
             (folder / _AVERAGE).write_bytes(save(_stored(_average_tensors(run.average))))
+        (folder / _REWARDS).write_bytes(save({"mean": run.rewards.mean_T1}))
         (folder / _HISTORY).write_text(json.dumps(run.history), encoding="utf-8")
     _write_metrics(run)
 
@@ -478,6 +513,7 @@ def _restore(run: Run) -> None:
             averaged = load_file(folder / _AVERAGE)
             for name, value in _average_tensors(run.average).items():
                 value.copy_(averaged[name])
+        run.rewards.mean_T1 = load_file(folder / _REWARDS)["mean"]
         run.history = json.loads((folder / _HISTORY).read_text(encoding="utf-8"))
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise CheckpointError(f"{folder}: cannot be resumed from ({error})") from None

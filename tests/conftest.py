@@ -49,6 +49,8 @@ def make_decoder() -> MakeDecoder:
             "projection": None,
             "coordinates": False,
             "word_in_query": False,
+            "look": "soft",
+            "glimpse": 1,
             "dropout": 0.0,
             "tie_embeddings": False,
         }

@@ -5,9 +5,20 @@ import math
 import pytest
 import torch
 from conftest import MakeCaptioner
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from showattend.attention import AdditiveScore, soft_attention
+from showattend.attention import (
+    AdditiveScore,
+    Choice,
+    Glimpse,
+    argmax,
+    expectation,
+    gumbel,
+    partly_expected,
+    sample,
+)
 from showattend.config import SearchSettings
 from showattend.decoder import teach
 from showattend.search import beam_search
@@ -44,41 +55,70 @@ def test_v_and_the_query_have_no_bias() -> None:
     assert names == {"key.weight", "key.bias", "query.weight", "v.weight"}
 
 
-def test_soft_attention_by_hand() -> None:
-    """Scores 0 and ln 3 give weights 1/4 and 3/4."""
-    grid_BPC = torch.tensor([[[4.0, 0.0], [0.0, 8.0]]])
-    scores_BKP = torch.tensor([[[0.0, math.log(3.0)], [1.0, 1.0]]])
-    context_BKC, alpha_BKP = soft_attention(scores_BKP, grid_BPC)
-    torch.testing.assert_close(alpha_BKP, torch.tensor([[[0.25, 0.75], [0.5, 0.5]]]))
-    torch.testing.assert_close(context_BKC, torch.tensor([[[1.0, 6.0], [2.0, 4.0]]]))
+ALPHA_12P = torch.tensor([[[0.1, 0.6, 0.3], [0.5, 0.2, 0.3]]])
 
 
-@pytest.mark.parametrize("size", [0.01, 1.0, 1000.0])
-def test_weights_are_a_distribution_even_of_huge_scores(size: float) -> None:
-    _, alpha_BKP = soft_attention(size * seeded(2, 3, 7), seeded(2, 7, 4))
-    assert (alpha_BKP >= 0).all()
-    torch.testing.assert_close(alpha_BKP.sum(dim=-1), torch.ones(2, 3))
+def test_what_is_looked_at_by_hand() -> None:
+    assert torch.equal(expectation(ALPHA_12P), ALPHA_12P)
+    assert argmax(ALPHA_12P).tolist() == [[[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]]
 
 
-def test_every_image_looks_at_its_own_grid() -> None:
-    """Images and queries at once give what one at a time gives."""
-    score = AdditiveScore(cells=4, query=5, width=3)
-    grid_BPC, query_BKD = seeded(3, 6, 4), seeded(3, 2, 5, seed=1)
-    context_BKC, alpha_BKP = soft_attention(score(query_BKD, score.keys(grid_BPC)), grid_BPC)
-    for b in range(3):
-        for k in range(2):
-            one = grid_BPC[b : b + 1]
-            scores = score(query_BKD[b : b + 1, k : k + 1], score.keys(one))
-            context, alpha = soft_attention(scores, one)
-            torch.testing.assert_close(context[0, 0], context_BKC[b, k])
-            torch.testing.assert_close(alpha[0, 0], alpha_BKP[b, k])
+@pytest.mark.parametrize("choose", [sample, gumbel(1.0), gumbel(0.3)])
+def test_samples_are_single_cells_as_often_as_alpha_says(choose: Choice) -> None:
+    """Of 20,000 draws each cell's share lies within 5 standard errors of alpha."""
+    draws = 20_000
+    chosen_NKP = choose(ALPHA_12P.expand(draws, -1, -1))
+    assert set(chosen_NKP.unique().tolist()) == {0.0, 1.0}
+    assert (chosen_NKP.sum(dim=-1) == 1.0).all()
+    error_KP = (ALPHA_12P[0] * (1 - ALPHA_12P[0]) / draws).sqrt()
+    assert ((chosen_NKP.mean(dim=0) - ALPHA_12P[0]).abs() < 5 * error_KP).all()
+
+
+def test_a_cell_without_weight_is_never_drawn() -> None:
+    alpha_BKP = torch.tensor([[[0.0, 1.0, 0.0]]]).expand(1000, -1, -1)
+    for choose in (sample, gumbel(0.5)):
+        assert torch.equal(choose(alpha_BKP), alpha_BKP)
+
+
+def test_gradients_pass_the_gumbel_softmax_and_no_sample() -> None:
+    scores_BKP = seeded(2, 1, 3).requires_grad_()
+    assert not sample(scores_BKP.softmax(-1)).requires_grad
+    (gumbel(0.7)(scores_BKP.softmax(-1)) * seeded(2, 1, 3, seed=1)).sum().backward()
+    assert scores_BKP.grad is not None
+    assert (scores_BKP.grad != 0).all()
+
+
+def test_the_expectation_is_taken_for_whole_images() -> None:
+    expected_B = torch.tensor([True, False, True])
+    alpha_BKP = ALPHA_12P.expand(3, -1, -1)
+    chosen_BKP = partly_expected(argmax, expected_B)(alpha_BKP)
+    assert torch.equal(chosen_BKP[[0, 2]], alpha_BKP[[0, 2]])
+    assert torch.equal(chosen_BKP[1], argmax(ALPHA_12P)[0])
+    # As captions end, teach() goes on with the leading images.
+    assert torch.equal(partly_expected(argmax, expected_B)(alpha_BKP[:2]), chosen_BKP[:2])
+
+
+def test_a_glimpse_is_the_mean_of_the_window() -> None:
+    """On 2 x 3 cells: of the corner four cells, of the upper middle all six."""
+    chosen_BKP = torch.eye(6).unsqueeze(0)[:, :2]
+    assert torch.equal(Glimpse(2, 3, 1)(chosen_BKP), chosen_BKP)
+    corner = [0.25, 0.25, 0.0, 0.25, 0.25, 0.0]
+    torch.testing.assert_close(Glimpse(2, 3, 3)(chosen_BKP), torch.tensor([[corner, [1 / 6] * 6]]))
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.sampled_from([1, 3, 5, 7]))
+def test_a_glimpse_of_a_distribution_is_one(height: int, width: int, side: int) -> None:
+    alpha_BKP = seeded(2, 2, height * width).softmax(dim=-1)
+    weights_BKP = Glimpse(height, width, side)(alpha_BKP)
+    torch.testing.assert_close(weights_BKP.sum(dim=-1), torch.ones(2, 2))
+    assert (weights_BKP >= 0).all()
 
 
 def test_gradients_are_those_of_finite_differences() -> None:
     score = AdditiveScore(cells=3, query=4, width=2).double()
 
-    def look(grid_BPC: Tensor, query_BKD: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
-        return soft_attention(score(query_BKD, score.keys(grid_BPC)), grid_BPC)
+    def look(grid_BPC: Tensor, query_BKD: Tensor, *_: Tensor) -> Tensor:
+        return score(query_BKD, score.keys(grid_BPC)).softmax(dim=-1) @ grid_BPC
 
     inputs = (
         seeded(2, 5, 3, dtype=torch.float64).requires_grad_(),
@@ -86,6 +126,17 @@ def test_gradients_are_those_of_finite_differences() -> None:
         *score.parameters(),
     )
     assert torch.autograd.gradcheck(look, inputs)
+
+
+def test_every_image_is_scored_by_its_own_grid() -> None:
+    """Images and queries at once give what one at a time gives."""
+    score = AdditiveScore(cells=4, query=5, width=3)
+    grid_BPC, query_BKD = seeded(3, 6, 4), seeded(3, 2, 5, seed=1)
+    scores_BKP = score(query_BKD, score.keys(grid_BPC))
+    for b in range(3):
+        for k in range(2):
+            one = score(query_BKD[b : b + 1, k : k + 1], score.keys(grid_BPC[b : b + 1]))
+            torch.testing.assert_close(one[0, 0], scores_BKP[b, k])
 
 
 def calls_of(module: nn.Module) -> list[torch.Size]:

@@ -82,7 +82,7 @@ def test_settings_cannot_be_changed(file: Path) -> None:
         ),
         (
             SMALLEST + "search: {qqq: 3}",
-            "unknown key `search.qqq`; valid keys: beam_size, length_penalty, max_words",
+            "unknown key `search.qqq`; valid keys: attention, beam_size, length_penalty, max_words",
         ),
     ],
 )

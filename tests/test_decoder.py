@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from showattend.attention import Choice
 from showattend.decoder import Decoder, FusedProjection, Read, Scene, State, Step, teach
 from showattend.encoder import GridShape
 from showattend.vocabulary import END, PAD, START
@@ -336,9 +337,9 @@ def test_sampling_replaces_the_wanted_share(
     fed: list[Tensor] = []
     step = decoder.step
 
-    def watched(scene: Scene, state: State, read: Read) -> Step:
+    def watched(scene: Scene, state: State, read: Read, choose: Choice | None) -> Step:
         fed.append(read.gates)
-        return step(scene, state, read)
+        return step(scene, state, read, choose)
 
     monkeypatch.setattr(decoder, "step", watched)
     words_BKT = torch.full((40, 50, 3), 4)

@@ -15,7 +15,7 @@ LEVELS = [
     {"vocabulary", "corpus", "encoder", "overlay"},
     {"decoder", "datasets", "results"},
     {"captioner", "boxes", "metrics", "references", "java_metrics"},
-    {"search", "checkpoint", "grids", "batches", "diversity", "bootstrap", "pointing"},
+    {"search", "checkpoint", "grids", "batches", "diversity", "bootstrap", "pointing", "reinforce"},
     {"predict", "grounding", "mentions", "supervision", "files", "report", "page"},
     {"evaluate", "tables"},
     {"train", "app", "scorecard"},
@@ -122,6 +122,7 @@ def test_the_walk_sees_what_it_should() -> None:
     assert {"showattend.config", "torch"} <= all_imports("captioner")
     assert "showattend" in all_imports("checkpoint")
     assert own_modules(all_imports("search")) == {
+        "attention",
         "captioner",
         "config",
         "decoder",

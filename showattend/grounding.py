@@ -51,7 +51,8 @@ def point_at_shapes(captions: Mapping[ImageId, Caption], pictures: Sequence[Pict
         caption = captions.get(picture.image_id)
         if caption is None or not isinstance(picture.source, ShapeScene):
             continue
-        maps_Thw = caption.maps()
+        # Not the weights: those of a window of cells have no single peak.
+        maps_Thw = caption.alpha.reshape(-1, caption.regions.height, caption.regions.width)
         for position, boxes in noun_boxes(picture.source, caption.words):
             nouns += 1
             hits += inside(peak(maps_Thw[position], CANVAS, CANVAS), boxes)

@@ -366,3 +366,48 @@ def test_selecting_images_and_captions() -> None:
     assert torch.equal(block.cell_BKD, state.cell_BKD[:2, :3])
     with pytest.raises(dataclasses.FrozenInstanceError):
         state.hidden_BKD = state.cell_BKD  # type: ignore[misc]
+
+
+def test_a_hard_look_takes_the_cell_alone(make_decoder: MakeDecoder) -> None:
+    """The context is the likeliest cell's vector, gated, and alpha is as in soft attention."""
+    decoder = make_decoder(scale=3.0, look="hard")
+    scene = decoder.look(seeded(2, 6, 5))
+    state = decoder.start(scene, 3)
+    read = decoder.read(torch.full((2, 3), START))
+    step = decoder.step(scene, state, read)
+    gate_BK1 = torch.sigmoid(decoder.gate(state.hidden_BKD))
+    for b in range(2):
+        for k in range(3):
+            cell = int(step.alpha_BKP[b, k].argmax())
+            torch.testing.assert_close(
+                step.context_BKC[b, k], gate_BK1[b, k] * scene.grid_BPC[b, cell]
+            )
+    soft = decoder.step(scene, state, read, decoder.choice("expectation"))
+    assert torch.equal(soft.alpha_BKP, step.alpha_BKP)
+    torch.testing.assert_close(soft.context_BKC, gate_BK1 * (soft.alpha_BKP @ scene.grid_BPC))
+
+
+def test_a_hard_look_with_a_window_takes_its_mean(make_decoder: MakeDecoder) -> None:
+    """2 x 3 cells: a window of five holds them all, whatever was chosen."""
+    decoder = make_decoder(look="hard", glimpse=5)
+    scene = decoder.look(seeded(2, 6, 5))
+    state = decoder.start(scene, 1)
+    step = decoder.step(scene, state, decoder.read(torch.full((2, 1), START)))
+    mean_BKC = torch.sigmoid(decoder.gate(state.hidden_BKD)) * scene.grid_BPC.mean(1, keepdim=True)
+    torch.testing.assert_close(step.context_BKC, mean_BKC)
+
+
+def test_taught_tells_the_log_of_the_chosen_weight(make_decoder: MakeDecoder) -> None:
+    decoder = make_decoder(look="hard")
+    words_BKT = torch.tensor([[[4, 5, 2], [4, 2, 0]], [[4, 2, 0], [0, 0, 0]]])
+    taught = teach(decoder, decoder.look(seeded(2, 6, 5)), words_BKT)
+    likeliest_BKT = taught.alpha_BKTP.amax(dim=-1)
+    expected_BKT = torch.where(taught.spoken_BKT, likeliest_BKT, 1.0).log()
+    torch.testing.assert_close(taught.log_chosen_BKT, expected_BKT)
+
+
+def test_values_are_placed_where_their_words_stand(make_decoder: MakeDecoder) -> None:
+    decoder = make_decoder()
+    words_BKT = torch.tensor([[[4, 5, 2], [6, 2, 0]], [[7, 2, 0], [0, 0, 0]]])
+    taught = teach(decoder, decoder.look(seeded(2, 6, 5)), words_BKT)
+    assert torch.equal(taught.place(taught.targets_N), words_BKT)

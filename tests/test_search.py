@@ -475,3 +475,53 @@ def test_the_words_of_the_text_are_the_captions_words(said: str) -> None:
     """Scores are computed on the text, so joining must not change a word."""
     words = ptb_tokens(said)
     assert ptb_tokens(caption_of(" ".join(words)).text) == words
+
+
+# Hard attention
+
+
+@some
+@given(seed=seeds, glimpse=st.sampled_from([1, 3]))
+def test_a_hard_caption_was_written_from_the_cells_that_it_shows(
+    make_captioner: MakeCaptioner, seed: int, glimpse: int
+) -> None:
+    """Beam, greedy and teacher forcing agree; weights are the likeliest cell's window."""
+    captioner = make_captioner(seed, words=len(WORDS), scale=3.0, look="hard", glimpse=glimpse)
+    scene = scene_of(captioner, seed=seed)
+    search = SearchSettings(beam_size=3, max_words=4)
+    (beam,) = beam_search(captioner, WORDS, scene, search)
+    (greedy,) = pick_words(captioner, WORDS, scene, max_words=4)
+    windows_PP = captioner.decoder.glimpse(torch.eye(6)).numpy()
+    for caption in (*beam, greedy):
+        np.testing.assert_allclose(caption.weights, windows_PP[caption.alpha.argmax(axis=1)])
+        (told,) = attend(captioner, WORDS, scene, " ".join(caption.words))
+        assert_same([caption], [told])
+
+
+def test_sampled_cells_are_drawn_from_alpha(make_captioner: MakeCaptioner) -> None:
+    """The first word's cell, over 4,000 searches at once: each share within 5 standard errors."""
+    captioner = make_captioner(words=len(WORDS), scale=3.0, look="hard")
+    one = scene_of(captioner)
+    copies = 4000
+    scene = Scene(one.grid_BPC.expand(copies, -1, -1), one.keys_BPA.expand(copies, -1, -1))
+    search = SearchSettings(beam_size=1, max_words=1, attention="sample")
+    captions = [found[0] for found in beam_search(captioner, WORDS, scene, search)]
+    alpha_P = captions[0].alpha[0]
+    share_P = np.mean([caption.weights[0] for caption in captions], axis=0)
+    assert (np.abs(share_P - alpha_P) <= 5 * np.sqrt(alpha_P * (1 - alpha_P) / copies)).all()
+    assert (share_P > 0.01).sum() > 1
+
+
+def test_how_to_look_can_be_told_whatever_the_model(make_captioner: MakeCaptioner) -> None:
+    hard = make_captioner(words=len(WORDS), scale=3.0, look="hard")
+    soft = make_captioner(words=len(WORDS), scale=3.0)
+    scene = scene_of(soft)
+    for beams in (1, 3):
+        for attention, other in ((None, "expectation"), ("argmax", None)):
+            of_soft, of_hard = (
+                SearchSettings(beam_size=beams, max_words=4, attention=each)
+                for each in (attention, other)
+            )
+            (expected,) = beam_search(soft, WORDS, scene, of_soft)
+            (found,) = beam_search(hard, WORDS, scene, of_hard)
+            assert_same(found, expected)

@@ -25,6 +25,7 @@ from PIL import Image
 
 from showattend.checkpoint import CheckpointError
 from showattend.config import ConfigError, SearchSettings
+from showattend.files import alpha_maps, told_weights
 from showattend.images import ImageError, Resize, open_photograph
 from showattend.overlay import (
     DISPLAY_SIDE,
@@ -32,6 +33,7 @@ from showattend.overlay import (
     save_animation,
     save_figure,
     scale_top,
+    windows,
     word_overlays,
 )
 from showattend.predict import CaptionModel, load
@@ -73,6 +75,11 @@ class Reading:
     def caption(self) -> Caption:
         return self.captions[self.chosen]
 
+    @property
+    def model_name(self) -> str:
+        """The model's name, or the last part of its folder's."""
+        return Path(self.model).name
+
     def rank(self, caption: Caption) -> float:
         """log p / (T + 1)^length_penalty, the number that the beam orders captions by."""
         return caption.log_prob / float((len(caption.words) + 1) ** self.length_penalty)
@@ -99,7 +106,10 @@ def read_photograph(model: CaptionModel, path: str, beam_size: int) -> Reading:
 
 
 def as_json(reading: Reading) -> dict[str, Any]:
-    """Everything that was read, for programs; `maps` are T maps of the grid, row by row."""
+    """Everything that was read, for programs; `maps` are T maps of the grid, row by row.
+
+    Beside the maps of a hard look, `alpha` holds those of the distribution that it comes from.
+    """
     return {
         "photograph": reading.name,
         "model": reading.model,
@@ -111,23 +121,40 @@ def as_json(reading: Reading) -> dict[str, Any]:
                 "words": caption.words,
                 "log_prob": caption.log_prob,
                 "rank": reading.rank(caption),
-                "maps": caption.maps().astype(float).round(6).tolist(),
+                **_told_maps(caption),
             }
             for caption in reading.captions
         ],
     }
 
 
-def write_files(reading: Reading, strength: float, folder: Path) -> tuple[Path, Path, Path]:
-    """The shown caption as figure (PNG), animation (GIF) and JSON in `folder`."""
+def _told_maps(caption: Caption) -> dict[str, Any]:
+    told = told_weights(caption)
+    return {"maps": told.pop("attention"), **told}
+
+
+def write_files(
+    reading: Reading, strength: float, folder: Path, *, named: bool = False
+) -> tuple[Path, Path, Path]:
+    """The shown caption as figure (PNG), animation (GIF) and JSON in `folder`.
+
+    Args:
+        named: the files' names tell the model's.
+    """
+    stem = f"{reading.name}_{reading.model_name}" if named else reading.name
     figure, animation, data = (
-        folder / f"{reading.name}_{name}" for name in ("figure.png", "words.gif", "caption.json")
+        folder / f"{stem}_{name}" for name in ("figure.png", "words.gif", "caption.json")
     )
-    caption, photo, resize = reading.caption, reading.photo, reading.resize
-    save_figure(figure, photo, caption.words, caption.maps(), resize, title=caption.text)
-    save_animation(animation, photo, caption.words, caption.maps(), resize, strength=strength)
+    caption, alpha_Thw = reading.caption, alpha_maps(reading.caption)
+    seen = (reading.photo, caption.words, caption.maps(), reading.resize)
+    save_figure(figure, *seen, caption.text, alpha_Thw)
+    save_animation(animation, *seen, strength=strength, alpha_Thw=alpha_Thw)
     data.write_text(json.dumps(as_json(reading), indent=1) + "\n", encoding="utf-8")
     return figure, animation, data
+
+
+#: What the page shows: nothing yet, one reading, or two of the same photograph.
+Readings = tuple[Reading, ...]
 
 
 class Models:
@@ -136,9 +163,27 @@ class Models:
     def __init__(self, names: Sequence[str]) -> None:
         if not names:
             raise CheckpointError("no model to serve: name a checkpoint folder")
-        self.names = list(names)
+        self.names = list(dict.fromkeys(names))
         self._loaded: dict[str, CaptionModel] = {}
         self._loading = threading.Lock()
+
+    @property
+    def pair(self) -> tuple[str, ...]:
+        """The two that are shown beside each other: soft and hard, else the first ones, if any."""
+        known = ("soft", "hard")
+        pair = known if set(known) <= set(self.names) else tuple(self.names[:2])
+        return pair if len(pair) == 2 else ()
+
+    @property
+    def choices(self) -> list[str]:
+        """What the page offers: every model, and the pair."""
+        both = " and ".join(Path(name).name for name in self.pair)
+        return [*self.names, both] if both else self.names
+
+    def chosen(self, choice: str) -> list[CaptionModel]:
+        """The model or the models of one of the choices. Raises as `get` does."""
+        both = choice not in self.names and choice in self.choices
+        return [self.get(name) for name in (self.pair if both else [choice])]
 
     def get(self, name: str) -> CaptionModel:
         """The model of that name.
@@ -159,16 +204,36 @@ class Models:
 HINT = '<div class="sa-hint">Choose a photograph, or click an example.</div>'
 
 
-def stage_html(reading: Reading, strength: float) -> str:
+def stage_html(readings: Sequence[Reading], strength: float) -> str:
     """The photograph with all its overlays stacked upon it, and the words that lay one open.
 
-    Step 0 is the bare photograph, step t the caption's word t; the page begins at word 1.
+    Step 0 is the bare photograph, step t the caption's word t; the page begins at word 1. Two
+    readings lie side by side and step together, word by word.
     """
-    caption, maps_Thw = reading.caption, reading.caption.maps()
-    overlays = word_overlays(reading.photo, maps_Thw, reading.resize, strength)
-    _, rows, columns = maps_Thw.shape
+    key = html.escape("/".join(f"{r.model}/{r.name}/{r.caption.text}" for r in readings))
+    views = "".join(_view_html(reading, strength, len(readings) > 1) for reading in readings)
+    return f"""
+<div class="sa-stage" data-key="{key}">
+  <div class="sa-views">{views}</div>
+  <div class="sa-steps">
+    <button type="button" data-move="-1" title="Left arrow key">‹ Previous</button>
+    <button type="button" data-move="1" title="Right arrow key">Next ›</button>
+  </div>
+</div>"""
+
+
+def _view_html(reading: Reading, strength: float, named: bool) -> str:
+    """One reading of the stage."""
+    caption, maps_Thw, alpha_Thw = (
+        reading.caption,
+        reading.caption.maps(),
+        alpha_maps(reading.caption),
+    )
+    overlays = word_overlays(reading.photo, maps_Thw, reading.resize, strength, alpha_Thw)
+    hard = windows(maps_Thw, alpha_Thw) is not None
     words = ["photograph", *caption.words]
-    notes = ["The photograph itself.", *map(_peak_note, caption.words, maps_Thw)]
+    looks = zip(caption.words, maps_Thw, alpha_Thw, strict=True)
+    notes = ["The photograph itself.", *(_note(*look, hard=hard) for look in looks)]
     width, height = reading.photo.size  # told to the browser, so that nothing jumps
     pictures = "".join(
         f'<img src="{_jpeg_url(picture)}" width="{width}" height="{height}" alt=""'
@@ -180,35 +245,49 @@ def stage_html(reading: Reading, strength: float) -> str:
         f"{_current(step == 1)}>{html.escape(word)}</button>"
         for step, (word, note) in enumerate(zip(words, notes, strict=True))
     )
-    key = html.escape(f"{reading.model}/{reading.name}/{caption.text}")
+    _, rows, columns = maps_Thw.shape
+    measured = f"weight of one of {rows} × {columns} cells, one scale for all words"
+    if hard:
+        measured += "; framed: what was looked at"
     return f"""
-<div class="sa-stage" data-key="{key}">
+<div class="sa-view">
+  {_heading(reading.model_name) if named else ""}
   <div class="sa-pictures">{pictures}</div>
   <div class="sa-scale">
-    <span>0</span><span class="sa-ramp"></span><span>{scale_top(maps_Thw):.2g}</span>
-    <span class="sa-faint"
-      >weight of one of {rows} × {columns} cells, one scale for all words</span>
+    <span>0</span><span class="sa-ramp"></span><span
+    >{scale_top(alpha_Thw if hard else maps_Thw):.2g}</span>
+    <span class="sa-faint">{measured}</span>
   </div>
   <div class="sa-chips" role="group" aria-label="Words of the caption">{chips}</div>
-  <div class="sa-steps">
-    <button type="button" data-move="-1" title="Left arrow key">‹ Previous</button>
-    <span class="sa-note" aria-live="polite">{html.escape(notes[1])}</span>
-    <button type="button" data-move="1" title="Right arrow key">Next ›</button>
-  </div>
+  <div class="sa-note" aria-live="polite">{html.escape(notes[1])}</div>
 </div>"""
 
 
-def captions_html(reading: Reading) -> str:
+def _heading(text: str) -> str:
+    return f'<div class="sa-heading">{html.escape(text)}</div>'
+
+
+def captions_html(readings: Sequence[Reading]) -> str:
     """The captions of the beam as a table; each is a button."""
+    return "".join(
+        _table_html(
+            number, reading, f"{reading.model_name}: captions" if readings[1:] else "Captions"
+        )
+        for number, reading in enumerate(readings)
+    )
+
+
+def _table_html(number: int, reading: Reading, what: str) -> str:
     rows = "".join(
         f"<tr{_current(index == reading.chosen)}><td>{index + 1}</td>"
-        f'<td><button type="button" data-index="{index}">{html.escape(caption.text)}</button></td>'
+        f'<td><button type="button" data-reading="{number}" data-index="{index}">'
+        f"{html.escape(caption.text)}</button></td>"
         f"<td>{caption.log_prob:.2f}</td><td>{reading.rank(caption):.3f}</td></tr>"
         for index, caption in enumerate(reading.captions)
     )
     penalty = f"{reading.length_penalty:g}"
     return f"""
-<div class="sa-heading">Captions that the beam found
+<div class="sa-heading">{html.escape(what)} that the beam found
   <span class="sa-faint">Click one to see its words.</span></div>
 <table class="sa-captions">
   <thead><tr><th>#</th><th>Caption</th><th>log p</th><th>normalised</th></tr></thead>
@@ -219,18 +298,20 @@ log p / (words + 1)<sup>{penalty}</sup>, so that a caption does not lose by its 
 highest comes first.</p>"""
 
 
-def figure_html(reading: Reading, figure: Path) -> str:
+def figure_html(reading: Reading, figure: Path, *, named: bool = False) -> str:
     """The figure of all words; on a phone it is wider than the page and scrolls."""
+    heading = f"{reading.model_name}: all words at once" if named else "All words at once"
     alt = html.escape(f"The photograph under each word of “{reading.caption.text}”")
     url = _data_url(figure.read_bytes(), "png")
     return f'''
-<div class="sa-heading">All words at once</div>
+{_heading(heading)}
 <div class="sa-figure"><img src="{url}" alt="{alt}"></div>'''
 
 
-def _peak_note(word: str, map_hw: np.ndarray) -> str:
-    peak, even = map_hw.max(), 1 / map_hw.size
-    return f"“{word}”: the strongest cell holds {peak:.1%}; an even look gives each {even:.1%}."
+def _note(word: str, map_hw: np.ndarray, alpha_hw: np.ndarray, *, hard: bool) -> str:
+    part, even = "framed part" if hard else "strongest cell", 1 / map_hw.size
+    held = alpha_hw[map_hw > 0].sum() if hard else map_hw.max()
+    return f"“{word}”: the {part} holds {held:.1%}; an even look gives each cell {even:.1%}."
 
 
 def _current(yes: bool) -> str:
@@ -253,14 +334,18 @@ def _data_url(image: bytes, kind: str) -> str:
 _STAGE_JS = """
 let step = 1, key = null;
 const show = (wanted) => {
-  const chips = [...element.querySelectorAll('.sa-chip')];
-  if (!chips.length) return;
-  step = (wanted + chips.length) % chips.length;
-  const pictures = element.querySelectorAll('.sa-pictures img');
-  for (const list of [chips, pictures]) {
-    list.forEach((item, i) => item.setAttribute('aria-current', i === step));
+  const views = [...element.querySelectorAll('.sa-view')];
+  if (!views.length) return;
+  const chipsOf = (view) => view.querySelectorAll('.sa-chip');
+  const steps = Math.max(...views.map((view) => chipsOf(view).length));
+  step = (wanted + steps) % steps;
+  for (const view of views) {
+    for (const list of [chipsOf(view), view.querySelectorAll('.sa-pictures img')]) {
+      list.forEach((item, i) => item.setAttribute('aria-current', i === step));
+    }
+    view.querySelector('.sa-note').textContent =
+      chipsOf(view)[step]?.title ?? 'This caption has ended before.';
   }
-  element.querySelector('.sa-note').textContent = chips[step].title;
 };
 element.addEventListener('click', (event) => {
   const button = event.target.closest('button');
@@ -284,7 +369,10 @@ watch('value', () => {
 _CAPTIONS_JS = """
 element.addEventListener('click', (event) => {
   const button = event.target.closest('button[data-index]');
-  if (button) trigger('select', {index: Number(button.dataset.index), value: button.textContent});
+  if (button) trigger('select', {
+    index: [Number(button.dataset.reading), Number(button.dataset.index)],
+    value: button.textContent,
+  });
 });
 """
 
@@ -297,14 +385,20 @@ _CSS = """
 .sa-hint { display: grid; place-items: center; min-height: 430px; border-radius: 10px;
   border: 2px dashed var(--border-color-primary); color: var(--body-text-color-subdued); }
 .sa-stage { display: grid; gap: 12px; scroll-margin: 12px; }
-.sa-pictures { display: grid; border-radius: 10px; overflow: hidden; background: #1c1917; }
+.sa-views { display: grid; gap: 12px 16px;
+  grid-template-columns: repeat(auto-fit, minmax(min(280px, 100%), 1fr)); }
+.sa-view { display: grid; gap: 12px; grid-row: span 5; grid-template-rows: subgrid; }
+.sa-view .sa-heading { margin: 0; }
+.sa-pictures { display: grid; align-self: start; border-radius: 10px; overflow: hidden;
+  background: #1c1917; }
 .sa-pictures img { grid-area: 1 / 1; width: 100%; height: auto; max-height: 62vh;
   object-fit: contain; opacity: 0; transition: opacity 0.18s; }
 .sa-pictures img:first-child, .sa-pictures img[aria-current="true"] { opacity: 1; }
-.sa-scale { display: flex; flex-wrap: wrap; gap: 2px 8px; align-items: center; font-size: 13px; }
+.sa-scale { display: flex; flex-wrap: wrap; gap: 2px 8px; align-items: center;
+  align-content: start; font-size: 13px; }
 .sa-ramp { width: 110px; height: 10px; border-radius: 5px; background: linear-gradient(90deg,
   #000004, #280b53, #65156e, #9f2a63, #d44842, #f57d15, #fac127, #fcffa4); }
-.sa-chips { display: flex; flex-wrap: wrap; gap: 6px; }
+.sa-chips { display: flex; flex-wrap: wrap; gap: 6px; align-content: start; }
 .sa-chip, .sa-steps button { border: 1px solid var(--border-color-primary);
   background: var(--block-background-fill); }
 .sa-chip { font-size: 18px; line-height: 1.3; padding: 5px 13px; border-radius: 999px; }
@@ -336,8 +430,6 @@ _CSS = """
   .sa-left > * { width: 100%; }
   .sa-controls { order: 1; }
   #examples > .gallery { grid-template-columns: repeat(6, 1fr); gap: 4px; }
-  .sa-steps { flex-wrap: wrap; }
-  .sa-note { order: 1; width: 100%; }
   .sa-figure img { max-width: none; width: 900px; }
 }
 """
@@ -347,12 +439,15 @@ _CSS = """
 
 _INTRODUCTION = """
 # showattend: what it says, and where it looks
-**Soft attention:** the photograph becomes a grid of cells, and before it writes a word the model
-spreads a weight of 1 over the cells and reads their weighted average. Step through the words: the
-brighter a place, the more of that weight lies there
+The photograph becomes a grid of cells, and before it writes a word the model spreads a weight of 1
+over the cells. **Soft attention** reads their weighted average, **hard attention** the cells in one
+framed place. Step through the words: the brighter a place, the more of the weight lies there
 ([Xu et al. 2015](https://arxiv.org/abs/1502.03044)).
 """
 _DOWNLOADS = ("Download figure (PNG)", "Download animation (GIF)", "Download data (JSON)")
+_MODEL_INFO = (
+    "Soft attention reads all cells by their weights; hard attention only the framed ones."
+)
 _NOT_OURS = "This photograph is not, or no longer, among the uploads: choose it again."
 _PRIVACY = (
     "Photographs stay on the machine that runs this page and are deleted about an hour later."
@@ -373,7 +468,7 @@ def _build(models: Models) -> gr.Blocks:
     with gr.Blocks(
         title="showattend", analytics_enabled=False, delete_cache=(SWEEP_SECONDS, KEPT_SECONDS)
     ) as page:
-        reading = gr.State(time_to_live=KEPT_SECONDS)
+        readings = gr.State((), time_to_live=KEPT_SECONDS)
         gr.Markdown(_INTRODUCTION)
         with gr.Row():
             with gr.Column(scale=2, min_width=320, elem_classes="sa-left"):
@@ -394,10 +489,10 @@ def _build(models: Models) -> gr.Blocks:
                 )
                 with gr.Group(elem_classes="sa-controls"):
                     name = gr.Dropdown(
-                        models.names,
+                        models.choices,
                         label="Model",
-                        info="Which of the trained models writes the caption.",
-                        visible=len(models.names) > 1,
+                        info=_MODEL_INFO,
+                        visible=len(models.choices) > 1,
                     )
                     strength = gr.Slider(
                         0,
@@ -422,15 +517,18 @@ def _build(models: Models) -> gr.Blocks:
         with gr.Column(visible=False) as results:
             captions = gr.HTML(js_on_load=_CAPTIONS_JS, apply_default_css=False)
             figure = gr.HTML(apply_default_css=False)
-            with gr.Row():
-                downloads = [
-                    gr.DownloadButton(label, size="md", interactive=False) for label in _DOWNLOADS
-                ]
+            downloads = []
+            for first in (True, False):  # a row for each of two readings
+                with gr.Row():
+                    downloads += [
+                        gr.DownloadButton(label, size="md", interactive=False, visible=first)
+                        for label in _DOWNLOADS
+                    ]
         with gr.Accordion("Credits and privacy", open=False):
             gr.Markdown(_PRIVACY)
             gr.Markdown((EXAMPLES / "CREDITS.md").read_text(encoding="utf-8"))
 
-        shown = [reading, stage, captions, results]
+        shown = [readings, stage, captions, results]
         files = [figure, *downloads]
         cache = Path(figure.GRADIO_CACHE)
         # Gradio would decode the upload itself (`preprocess`); it is `open_photograph`'s to open.
@@ -443,14 +541,18 @@ def _build(models: Models) -> gr.Blocks:
                 shown,
                 trigger_mode="always_last",
             ),
-            listen([captions.select], _choose, [reading, strength], shown),
+            listen([captions.select], _choose, [readings, strength], shown),
             listen(
-                [strength.change], _redraw, [reading, strength], [stage], trigger_mode="always_last"
+                [strength.change],
+                _redraw,
+                [readings, strength],
+                [stage],
+                trigger_mode="always_last",
             ),
         ):
             event.then(
                 partial(_files, cache),
-                [reading, strength],
+                [readings, strength],
                 files,
                 api_visibility="private",
                 show_progress="hidden",
@@ -474,12 +576,14 @@ def _caption(
         gr.Warning(_NOT_OURS, duration=20)
         return _nothing()
     try:
-        reading = read_photograph(models.get(name), path, int(beam_size))
+        readings = tuple(
+            read_photograph(model, path, int(beam_size)) for model in models.chosen(name)
+        )
     except (ImageError, CheckpointError, ConfigError) as error:
         line = str(error).replace(path, Path(path).name)
         gr.Warning(html.escape(line), duration=20)
         return _nothing()
-    return _shown(reading, strength)
+    return _shown(readings, strength)
 
 
 def _own_path(photo: Any, cache: Path) -> str | None:
@@ -496,32 +600,46 @@ def _own_path(photo: Any, cache: Path) -> str | None:
     return path if inside and os.path.isfile(path) else None  # noqa: PTH113 (is_file can raise)
 
 
-def _choose(reading: Reading, strength: float, event: gr.SelectData) -> list[Any]:
-    return _shown(replace(reading, chosen=range(len(reading.captions))[event.index]), strength)
+def _choose(readings: Readings, strength: float, event: gr.SelectData) -> list[Any]:
+    number, index = event.index
+    reading = readings[number]
+    chosen = replace(reading, chosen=range(len(reading.captions))[index])
+    return _shown((*readings[:number], chosen, *readings[number + 1 :]), strength)
 
 
-def _redraw(reading: Reading | None, strength: float) -> str:
-    return stage_html(reading, strength) if reading else HINT
+def _redraw(readings: Readings, strength: float) -> str:
+    return stage_html(readings, strength) if readings else HINT
 
 
-def _shown(reading: Reading, strength: float) -> list[Any]:
-    """For the outputs reading, stage, captions, results."""
-    stage = stage_html(reading, strength)
-    return [reading, stage, captions_html(reading), gr.Column(visible=True)]
+def _shown(readings: Readings, strength: float) -> list[Any]:
+    """For the outputs readings, stage, captions, results."""
+    stage = stage_html(readings, strength)
+    return [readings, stage, captions_html(readings), gr.Column(visible=True)]
 
 
 def _nothing() -> list[Any]:
-    return [None, HINT, "", gr.Column(visible=False)]
+    return [(), HINT, "", gr.Column(visible=False)]
 
 
-def _files(cache: Path, reading: Reading | None, strength: float) -> list[Any]:
-    """For the outputs figure and the three download buttons; files in the cache are swept."""
-    if reading is None:
-        return ["", *[gr.DownloadButton(value=None, interactive=False)] * 3]
+def _files(cache: Path, readings: Readings, strength: float) -> list[Any]:
+    """For the outputs figure and two rows of download buttons; files in the cache are swept."""
     cache.mkdir(parents=True, exist_ok=True)
-    paths = write_files(reading, strength, Path(tempfile.mkdtemp(dir=cache)))
-    buttons = [gr.DownloadButton(value=str(path), interactive=True) for path in paths]
-    return [figure_html(reading, paths[0]), *buttons]
+    figures, buttons, named = [], [], len(readings) > 1
+    for reading in readings:
+        paths = write_files(reading, strength, Path(tempfile.mkdtemp(dir=cache)), named=named)
+        figures.append(figure_html(reading, paths[0], named=named))
+        buttons += [
+            gr.DownloadButton(
+                f"{label}: {reading.model_name}" if named else label,
+                value=str(path),
+                interactive=True,
+                visible=True,
+            )
+            for label, path in zip(_DOWNLOADS, paths, strict=True)
+        ]
+    unused = 2 * len(_DOWNLOADS) - len(buttons)
+    off = [gr.DownloadButton(value=None, interactive=False, visible=False)] * unused
+    return ["".join(figures), *buttons, *off]
 
 
 # --- server ---------------------------------------------------------------------------------------

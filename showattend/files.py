@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
+import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
@@ -167,8 +168,26 @@ class Report:
             "model": self.model,
         }
         if self.weights:
-            entry["attention"] = caption.maps().astype(float).round(6).tolist()
+            entry |= told_weights(caption)
         return json.dumps(entry)  # in ASCII, so that no encoding of the output can spoil it
+
+
+def alpha_maps(caption: Caption) -> np.ndarray:
+    """The attention's distribution as T maps of the grid, (T, h, w)."""
+    return caption.alpha.reshape(caption.maps().shape)
+
+
+def told_weights(caption: Caption) -> dict[str, Any]:
+    """The weights for programs; beside those of a hard look the distribution it comes from."""
+    told = {"attention": _as_lists(caption.maps())}
+    if not np.array_equal(caption.weights, caption.alpha):
+        told["alpha"] = _as_lists(alpha_maps(caption))
+    return told
+
+
+def _as_lists(maps_Thw: np.ndarray) -> list[Any]:
+    lists: list[Any] = maps_Thw.astype(float).round(6).tolist()
+    return lists
 
 
 @dataclass
@@ -217,13 +236,15 @@ class Overlays:
             ImageError: the photograph cannot be opened any more, or the pictures not written; one
                 line.
         """
-        photo, maps_Thw = open_photograph(path), caption.maps()
+        photo = open_photograph(path)
+        seen = (photo, caption.words, caption.maps(), self.resize)
+        alpha_Thw = alpha_maps(caption)
         try:
             name = self._new_name(_safe_stem(path))
             figure, animation = self.folder / f"{name}.png", self.folder / f"{name}.gif"
-            save_figure(figure, photo, caption.words, maps_Thw, self.resize, caption.text)
-            save_animation(animation, photo, caption.words, maps_Thw, self.resize)
-            save_word_pngs(self.folder / name, photo, caption.words, maps_Thw, self.resize)
+            save_figure(figure, *seen, caption.text, alpha_Thw)
+            save_animation(animation, *seen, alpha_Thw=alpha_Thw)
+            save_word_pngs(self.folder / name, *seen, alpha_Thw=alpha_Thw)
         except OSError as error:
             reason = error.strerror or error
             raise ImageError(

@@ -6,6 +6,9 @@ Two rules keep the pictures honest:
 * all words of a caption share one colour scale, fixed by `scale_top`. No map is stretched to its
   own range, so a flat map looks flat and an unsure one looks unsure.
 
+A hard look takes in one window of cells. It is drawn as what it is, a framed rectangle in which the
+photograph stays; around it lie, as colours, the probabilities of a look (`alpha_Thw`).
+
 Everything is composed with PIL and numpy and no state is shared, so a web server may draw from many
 threads. Letters in names: H, W photograph pixels; h, w grid cells; T words.
 """
@@ -40,6 +43,7 @@ SLOT_WIDTH = 120  # least width of a panel's slot, so that a word fits above a n
 FIGURE_WIDTH = 1640  # where the panels wrap: five landscape panels in a row
 NARROWEST = 360  # least width of a figure or an animation, so that a sentence stays legible
 MARGIN = 16
+FRAME = 4  # pixels: a light line within a dark one
 GAP = 10
 BAR_SIZE = (260, 14)
 
@@ -61,6 +65,8 @@ CJK_FONTS = (
 )
 
 Colour = tuple[int, int, int]
+#: Of cells: left, upper, right, lower, as PIL's boxes.
+Window = tuple[int, int, int, int]
 
 
 # --- weights -> heat ------------------------------------------------------------------------------
@@ -152,6 +158,58 @@ def _faded(photo: Image.Image, strength: float) -> Image.Image:
     return ImageEnhance.Brightness(paler).enhance(1 - DIMMING * strength)
 
 
+def windows(maps_Thw: ArrayLike, alpha_Thw: ArrayLike | None) -> list[Window] | None:
+    """The cells that every word's hard look took in; None for soft attention.
+
+    `maps_Thw` are the weights that the context was made with, `alpha_Thw` is the distribution they
+    come from. Soft attention takes the distribution itself, a hard look one rectangle of cells,
+    all by the same weight.
+    """
+    maps_Thw = _checked_maps(maps_Thw)
+    if alpha_Thw is None or np.array_equal(maps_Thw, _checked_alpha(alpha_Thw, maps_Thw)):
+        return None
+    found = [_window(map_hw) for map_hw in maps_Thw]
+    known = [window for window in found if window is not None]
+    return known if len(known) == len(found) else None
+
+
+def _window(map_hw: NDArray[np.float64]) -> Window | None:
+    rows, columns = (np.flatnonzero(map_hw.any(axis=axis)) for axis in (1, 0))
+    if not rows.size:
+        return None
+    left, upper, right, lower = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
+    inside = map_hw[upper:lower, left:right]
+    even = np.allclose(inside, inside[0, 0], rtol=1e-3, atol=0.0)
+    return (int(left), int(upper), int(right), int(lower)) if even else None
+
+
+def _window_on_photograph(
+    window: Window, grid: tuple[int, int], photo_size: tuple[int, int], resize: Resize
+) -> tuple[int, int, int, int]:
+    """The window of a grid of (h, w) cells as a box of the photograph's pixels."""
+    x0, y0, x1, y1 = seen_box(*photo_size, resize)
+    (rows, columns), (width, height) = grid, photo_size
+    across = [round(x0 + (x1 - x0) * column / columns) for column in window[0::2]]
+    down = [round(y0 + (y1 - y0) * row / rows) for row in window[1::2]]
+    left, right = (min(max(edge, 0), width) for edge in across)
+    upper, lower = (min(max(edge, 0), height) for edge in down)
+    return left, upper, right, lower
+
+
+def _with_window(
+    overlaid: Image.Image, photo: Image.Image, box: tuple[int, int, int, int]
+) -> Image.Image:
+    """The overlaid photograph, but bare and framed within the box."""
+    left, upper, right, lower = box
+    if left >= right or upper >= lower:  # in the grey bars of "pad", or thinner than a pixel
+        return overlaid
+    overlaid.paste(photo.crop(box), box)
+    # The frame lies around the window, as far as there is photograph, so that one cell is not lost.
+    width, height = overlaid.size
+    around = max(0, left - FRAME), max(0, upper - FRAME), right + FRAME, lower + FRAME
+    return _framed(overlaid, (*around[:2], min(width, around[2]), min(height, around[3])))
+
+
 @cache
 def _palette() -> bytes:
     """The 256 colours of the scale as PIL takes them: red, green and blue of each in turn."""
@@ -162,20 +220,42 @@ def _palette() -> bytes:
 
 
 def word_overlays(
-    photo: Image.Image, maps_Thw: ArrayLike, resize: Resize, strength: float = STRENGTH
+    photo: Image.Image,
+    maps_Thw: ArrayLike,
+    resize: Resize,
+    strength: float = STRENGTH,
+    alpha_Thw: ArrayLike | None = None,
 ) -> list[Image.Image]:
     """One picture a word: the photograph, at most `DISPLAY_SIDE` a side, under the word's heat.
 
-    All words share the scale of `scale_top`. A word of a 640 x 427 picture takes 13 to 21 ms.
-    Raises ValueError as `scale_top` and `blend` do.
+    With `alpha_Thw` a hard look (see `windows`) is drawn as its window, framed and free of colour,
+    over the heat of `alpha_Thw`. All words share the scale of `scale_top`. A word of a 640 x 427
+    picture takes 13 to 21 ms. Raises ValueError as `scale_top` and `blend` do.
     """
-    maps_Thw = _checked_maps(maps_Thw)
+    heat_Thw, looked = _heat_and_windows(maps_Thw, alpha_Thw)
     picture = _for_display(photo)
-    top = scale_top(maps_Thw)
-    return [
+    top = scale_top(heat_Thw)
+    overlays = [
         blend(picture, heat_on_photograph(map_hw, picture.size, resize), top, strength)
-        for map_hw in maps_Thw
+        for map_hw in heat_Thw
     ]
+    if looked is None:
+        return overlays
+    grid, size = heat_Thw.shape[1:], picture.size
+    boxes = [_window_on_photograph(window, grid, size, resize) for window in looked]
+    return [
+        _with_window(overlay, picture, box) for overlay, box in zip(overlays, boxes, strict=True)
+    ]
+
+
+def _heat_and_windows(
+    maps_Thw: ArrayLike, alpha_Thw: ArrayLike | None
+) -> tuple[NDArray[np.float64], list[Window] | None]:
+    """What is drawn in colours, and what is framed."""
+    looked = windows(maps_Thw, alpha_Thw)
+    if looked is None or alpha_Thw is None:
+        return _checked_maps(maps_Thw), None
+    return _checked_maps(alpha_Thw), looked
 
 
 def _for_display(photo: Image.Image) -> Image.Image:
@@ -197,24 +277,27 @@ def caption_figure(
     maps_Thw: ArrayLike,
     resize: Resize,
     title: str | None = None,
+    alpha_Thw: ArrayLike | None = None,
 ) -> Image.Image:
     """The photograph, then a panel for each word under that word (Xu et al. 2015, figure 3).
 
     Long captions wrap in rows. Under the panels the colour bar states the scale: the weight of one
     cell, with a mark at the weight 1/(h*w) of a flat map. Where the model saw only a part, a frame
     on the photograph shows which. Chinese, Japanese and Korean words need one of `CJK_FONTS`.
+    `alpha_Thw` is as for `word_overlays`.
 
     Raises ValueError where words and maps do not match.
     """
     words, maps_Thw = _checked_caption(words, maps_Thw)
     picture = _scaled(photo, PANEL_SIDE)
-    panels = [_with_seen_frame(picture, resize), *word_overlays(picture, maps_Thw, resize)]
+    overlays = word_overlays(picture, maps_Thw, resize, alpha_Thw=alpha_Thw)
+    panels = [_with_seen_frame(picture, resize), *overlays]
     text = " ".join([title or "", *words])
     blocks = [_panel_rows(panels, ["", *words], _font(text, 19))]
     width = max(NARROWEST, blocks[0].width)
     if title:
         blocks.insert(0, _paragraph(title, _font(text, 24), width, INK))
-    blocks.append(_scale_legend(maps_Thw, width))
+    blocks.append(_scale_legend(*_heat_and_windows(maps_Thw, alpha_Thw), width))
     return ImageOps.expand(_stacked(blocks), MARGIN, PAPER)
 
 
@@ -222,12 +305,18 @@ def _with_seen_frame(picture: Image.Image, resize: Resize) -> Image.Image:
     left, upper, right, lower = (round(edge) for edge in seen_box(*picture.size, resize))
     if (right - left) * (lower - upper) >= picture.width * picture.height:
         return picture  # the model saw all of it
-    framed = picture.copy()
-    draw = ImageDraw.Draw(framed)
+    return _framed(picture.copy(), (left, upper, right, lower))
+
+
+def _framed(picture: Image.Image, box: tuple[int, int, int, int]) -> Image.Image:
+    """The picture itself with a frame just inside the box."""
+    left, upper, right, lower = box
+    draw = ImageDraw.Draw(picture)
     # A light line within a dark one is seen on any ground.
-    draw.rectangle((left, upper, right - 1, lower - 1), outline=INK, width=4)
-    draw.rectangle((left + 1, upper + 1, right - 2, lower - 2), outline=PAPER, width=2)
-    return framed
+    draw.rectangle((left, upper, right - 1, lower - 1), outline=INK, width=FRAME)
+    if right - left > 2 and lower - upper > 2:
+        draw.rectangle((left + 1, upper + 1, right - 2, lower - 2), outline=PAPER, width=2)
+    return picture
 
 
 def _panel_rows(
@@ -253,10 +342,12 @@ def _panel_rows(
     return block
 
 
-def _scale_legend(maps_Thw: NDArray[np.float64], width: int) -> Image.Image:
+def _scale_legend(
+    heat_Thw: NDArray[np.float64], looked: list[Window] | None, width: int
+) -> Image.Image:
     """The colour bar as it looks over a mid-grey photograph, its two ends, and what it measures."""
-    _, rows, columns = maps_Thw.shape
-    top, flat = scale_top(maps_Thw), 1 / (rows * columns)
+    _, rows, columns = heat_Thw.shape
+    top, flat = scale_top(heat_Thw), 1 / (rows * columns)
     bar_width, bar_height = BAR_SIZE
     ramp_HW = np.tile(np.linspace(0, top, bar_width), (bar_height, 1))
     bar = blend(Image.new("RGB", BAR_SIZE, (128, 128, 128)), ramp_HW, top)
@@ -269,7 +360,8 @@ def _scale_legend(maps_Thw: NDArray[np.float64], width: int) -> Image.Image:
     draw.text((start + bar_width + 8, middle), f"{top:.2g}", font=font, fill=INK, anchor="lm")
     mark = start + round(flat / top * (bar_width - 1))
     draw.line((mark, 1, mark, line.height - 2), fill=INK, width=2)
-    explanation = (
+    explanation = "" if looked is None else "framed: what the model looked at; colours: "
+    explanation += (
         f"attention weight of one cell ({rows} × {columns} cells), one scale for all words; "
         f"the mark is the weight of a flat map, {flat:.2g}"
     )
@@ -362,9 +454,11 @@ def _animation_frames(
     maps_Thw: NDArray[np.float64],
     resize: Resize,
     strength: float,
+    alpha_Thw: ArrayLike | None = None,
 ) -> list[Image.Image]:
     """The photograph over the sentence, then a frame for each word with the word marked: T + 1."""
-    pictures = [_for_display(photo), *word_overlays(photo, maps_Thw, resize, strength)]
+    overlays = word_overlays(photo, maps_Thw, resize, strength, alpha_Thw)
+    pictures = [_for_display(photo), *overlays]
     width = max(NARROWEST, pictures[0].width)
     frames = []
     for current, picture in enumerate(pictures, start=-1):
@@ -409,10 +503,11 @@ def save_figure(
     maps_Thw: ArrayLike,
     resize: Resize,
     title: str | None = None,
+    alpha_Thw: ArrayLike | None = None,
 ) -> None:
     """Write `caption_figure` as .png, .jpg or .webp. Raises ValueError for another suffix."""
     picture_format = _format_of(path, FIGURE_FORMATS)
-    figure = caption_figure(photo, words, maps_Thw, resize, title)
+    figure = caption_figure(photo, words, maps_Thw, resize, title, alpha_Thw)
     write_whole(path, _encoded([figure], format=picture_format, quality=92))
 
 
@@ -435,12 +530,13 @@ def save_word_pngs(
     maps_Thw: ArrayLike,
     resize: Resize,
     strength: float = STRENGTH,
+    alpha_Thw: ArrayLike | None = None,
 ) -> list[Path]:
     """Write `word_overlays` as 01_a.png, 02_dog.png, ... into the folder and return the paths."""
     words, maps_Thw = _checked_caption(words, maps_Thw)
     digits = max(2, len(str(len(words))))
     paths = []
-    overlays = word_overlays(photo, maps_Thw, resize, strength)
+    overlays = word_overlays(photo, maps_Thw, resize, strength, alpha_Thw)
     for number, (word, overlay) in enumerate(zip(words, overlays, strict=True), start=1):
         paths.append(Path(folder, f"{number:0{digits}}_{_file_stem(word)}.png"))
         # Level 3 takes a third of the time of PIL's 6 for files 5 % larger.
@@ -456,6 +552,7 @@ def save_animation(
     resize: Resize,
     seconds_per_word: float = 0.8,
     strength: float = STRENGTH,
+    alpha_Thw: ArrayLike | None = None,
 ) -> None:
     """Write an endless .gif or .webp: the photograph, then word after word over the sentence.
 
@@ -467,7 +564,7 @@ def save_animation(
     if not 0 < seconds_per_word < math.inf:
         raise ValueError(f"seconds_per_word is {seconds_per_word}: give a number above 0")
     words, maps_Thw = _checked_caption(words, maps_Thw)
-    frames = _animation_frames(photo, words, maps_Thw, resize, strength)
+    frames = _animation_frames(photo, words, maps_Thw, resize, strength, alpha_Thw)
     if animation_format == "GIF":
         frames = [_with_palette(frame) for frame in frames]
     duration = round(1000 * seconds_per_word)  # of each frame, in milliseconds
@@ -532,3 +629,10 @@ def _checked_maps(maps_Thw: ArrayLike) -> NDArray[np.float64]:
     if not np.isfinite(maps_Thw).all() or (maps_Thw < 0).any():
         raise ValueError("attention maps hold negative or non-finite weights: expected 0 or more")
     return maps_Thw
+
+
+def _checked_alpha(alpha_Thw: ArrayLike, maps_Thw: NDArray[np.float64]) -> NDArray[np.float64]:
+    alpha_Thw = _checked_maps(alpha_Thw)
+    if alpha_Thw.shape != maps_Thw.shape:
+        raise ValueError(f"alpha has shape {alpha_Thw.shape}: expected the maps' {maps_Thw.shape}")
+    return alpha_Thw

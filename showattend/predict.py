@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from showattend.checkpoint import Checkpoint, CheckpointError, load_checkpoint, whole_folder
-from showattend.config import SearchSettings, checked
+from showattend.config import Attention, SearchSettings, checked
 from showattend.decoder import Scene
 from showattend.grids import model_pixels
 from showattend.images import ImageError, Photograph, open_photograph
@@ -103,7 +103,11 @@ class CaptionModel:
 
     @overload
     def caption(
-        self, photographs: Photograph, beam_size: int | None = None, max_words: int | None = None
+        self,
+        photographs: Photograph,
+        beam_size: int | None = None,
+        max_words: int | None = None,
+        attention: Attention | None = None,
     ) -> Caption: ...
     @overload
     def caption(
@@ -111,34 +115,40 @@ class CaptionModel:
         photographs: list[Photograph] | tuple[Photograph, ...],
         beam_size: int | None = None,
         max_words: int | None = None,
+        attention: Attention | None = None,
     ) -> list[Caption]: ...
     def caption(
         self,
         photographs: Photograph | list[Photograph] | tuple[Photograph, ...],
         beam_size: int | None = None,
         max_words: int | None = None,
+        attention: Attention | None = None,
     ) -> Caption | list[Caption]:
         """The best caption of a photograph; of a list, a list, computed in batches.
 
         Args:
             beam_size: 1 is greedy search; None is the checkpoint's own setting.
+            attention: look at the likeliest cell (``argmax``), at one drawn from the attention
+                (``sample``) or at all by their weights (``expectation``); None as above.
         Raises:
             ImageError: a photograph cannot be opened; one line.
-            ConfigError: ``beam_size`` or ``max_words`` is out of its range; one line.
+            ConfigError: ``beam_size``, ``max_words`` or ``attention`` is out of its range; one
+                line.
         """
         if isinstance(photographs, (list, tuple)):
-            ranked = self.candidates(photographs, beam_size, max_words)
+            ranked = self.candidates(photographs, beam_size, max_words, attention)
             return [captions[0] for captions in ranked]
-        return self.candidates([photographs], beam_size, max_words)[0][0]
+        return self.candidates([photographs], beam_size, max_words, attention)[0][0]
 
     def candidates(
         self,
         photographs: Sequence[Photograph],
         beam_size: int | None = None,
         max_words: int | None = None,
+        attention: Attention | None = None,
     ) -> list[list[Caption]]:
         """For every photograph the captions that the beam found, best first."""
-        search = self._search(beam_size, max_words)
+        search = self._search(beam_size, max_words, attention)
         return [
             captions
             for batch in _batches(photographs, _BATCH)
@@ -152,6 +162,7 @@ class CaptionModel:
         batch_size: int = _BATCH,
         beam_size: int | None = None,
         max_words: int | None = None,
+        attention: Attention | None = None,
     ) -> Iterator[tuple[AnyPhotograph, Caption | ImageError]]:
         """Every photograph with its caption, or with why it has none, in the order given.
 
@@ -159,12 +170,13 @@ class CaptionModel:
         cannot be opened takes nothing from the others.
 
         Raises:
-            ConfigError: ``beam_size`` or ``max_words`` is out of its range; one line.
+            ConfigError: ``beam_size``, ``max_words`` or ``attention`` is out of its range; one
+                line.
             ValueError: ``batch_size`` is below 1; one line.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}: expected 1 or more")
-        search = self._search(beam_size, max_words)
+        search = self._search(beam_size, max_words, attention)
         for batch in _batches(photographs, batch_size):
             opened = [self._pixels_or_error(photo) for photo in batch]
             good = [pixels for pixels in opened if not isinstance(pixels, ImageError)]
@@ -178,14 +190,17 @@ class CaptionModel:
         temperature: float = 1.0,
         top_p: float = 1.0,
         generator: torch.Generator | None = None,
+        attention: Attention | None = None,
     ) -> Caption:
         """A caption drawn from the model's own distribution.
 
         Args:
             temperature: below 1 the probable words become more so, above 1 less.
             top_p: only the most probable words that together hold this much are drawn.
+            attention: as in :meth:`caption`.
         Raises:
             ImageError: the photograph cannot be opened; one line.
+            ConfigError: there is no such ``attention``; one line.
             ValueError: ``temperature`` or ``top_p`` is out of its range; one line.
         """
         if not 0 < temperature < math.inf:
@@ -195,15 +210,17 @@ class CaptionModel:
             )
         if not 0 < top_p <= 1:
             raise ValueError(f"top_p is {top_p}: expected a number above 0 and at most 1")
+        search = self._search(attention=attention)
         scene = self._look([self._pixels(photograph)])
         return pick_words(
             self.checkpoint.captioner,
             self.checkpoint.vocabulary,
             scene,
-            max_words=self.checkpoint.search.max_words,
+            max_words=search.max_words,
             temperature=temperature,
             top_p=top_p,
             generator=generator,
+            attention=search.attention,
         )[0]
 
     def attend(self, photograph: Photograph, sentence: str) -> Caption:
@@ -218,9 +235,14 @@ class CaptionModel:
         scene = self._look([self._pixels(photograph)])
         return attend(self.checkpoint.captioner, self.checkpoint.vocabulary, scene, sentence)[0]
 
-    def _search(self, beam_size: int | None, max_words: int | None) -> SearchSettings:
+    def _search(
+        self,
+        beam_size: int | None = None,
+        max_words: int | None = None,
+        attention: Attention | None = None,
+    ) -> SearchSettings:
         """The checkpoint's own settings, but for what is asked for."""
-        changes = {"beam_size": beam_size, "max_words": max_words}
+        changes = {"beam_size": beam_size, "max_words": max_words, "attention": attention}
         asked = {key: value for key, value in changes.items() if value is not None}
         return checked(SearchSettings, self.checkpoint.search.model_dump() | asked, "search")
 

@@ -39,15 +39,18 @@ from showattend.overlay import word_overlays
 from showattend.predict import load
 from showattend.search import Caption, Regions
 
+WEIGHTS = np.array([[1, 0, 0, 0], [0.25, 0.25, 0.25, 0.25], [0, 0, 0.4, 0.6]], np.float32)
 FIRST = Caption(
     words=("a", "<b>", "dog"),
     log_prob=-6.0,
-    weights=np.array([[1, 0, 0, 0], [0.25, 0.25, 0.25, 0.25], [0, 0, 0.4, 0.6]], np.float32),
-    alpha=np.full((3, 4), 0.25, np.float32),
+    weights=WEIGHTS,
+    alpha=WEIGHTS,
     heads=None,
     regions=Regions(2, 2),
 )
-SECOND = replace(FIRST, words=("two", "cats"), log_prob=-9.0, weights=FIRST.weights[1:])
+SECOND = replace(
+    FIRST, words=("two", "cats"), log_prob=-9.0, weights=WEIGHTS[1:], alpha=WEIGHTS[1:]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +65,22 @@ def reading() -> Reading:
     photo = Image.new("RGB", (120, 80), "steelblue")
     ImageDraw.Draw(photo).ellipse((10, 10, 50, 50), fill="gold")
     return Reading("dog", photo, "squash", (FIRST, SECOND), 0.5, "soft")
+
+
+@pytest.fixture
+def hard_reading(reading: Reading) -> Reading:
+    """Two words, each read from one cell: the first, then the last."""
+    weights = np.array([[1, 0, 0, 0], [0, 0, 0, 1]], np.float32)
+    alpha = np.array([[0.4, 0.3, 0.2, 0.1], [0.4, 0.3, 0.2, 0.1]], np.float32)
+    looked = replace(SECOND, weights=weights, alpha=alpha)
+    return replace(reading, captions=(looked, looked), model="models/hard")
+
+
+@pytest.fixture
+def hard_folder(checkpoint: Checkpoint, tmp_path: Path) -> str:
+    decoder = checkpoint.decoder.model_copy(update={"look": "hard"})
+    save_checkpoint(tmp_path / "hard", replace(checkpoint, decoder=decoder))
+    return str(tmp_path / "hard")
 
 
 @pytest.fixture
@@ -153,7 +172,7 @@ def test_only_offered_models_are_loaded(folder: str) -> None:
 
 
 def test_every_word_has_its_overlay(reading: Reading) -> None:
-    bare, *words = pictures(stage_html(reading, 0.6))
+    bare, *words = pictures(stage_html((reading,), 0.6))
     overlays = word_overlays(reading.photo, FIRST.maps(), "squash", 0.6)
     assert near(bare, reading.photo)
     assert len(words) == 3
@@ -163,25 +182,46 @@ def test_every_word_has_its_overlay(reading: Reading) -> None:
 
 
 def test_strength_is_how_far_the_overlays_leave_the_photograph(reading: Reading) -> None:
-    assert all(near(picture, reading.photo) for picture in pictures(stage_html(reading, 0.0)))
-    bare, *words = pictures(stage_html(reading, 1.0))
+    assert all(near(picture, reading.photo) for picture in pictures(stage_html((reading,), 0.0)))
+    bare, *words = pictures(stage_html((reading,), 1.0))
     assert near(bare, reading.photo)
     assert not any(near(word, reading.photo) for word in words)
 
 
 def test_words_are_chips_with_their_peak_and_the_first_is_current(reading: Reading) -> None:
-    page = stage_html(reading, 0.6)
+    page = stage_html((reading,), 0.6)
     chips = re.findall(r'data-step="(\d)" title="(.*?)" aria-current="(\w+)">(.*?)</button>', page)
     assert [chip[3] for chip in chips] == ["photograph", "a", "&lt;b&gt;", "dog"]
     assert [chip[2] for chip in chips] == ["false", "true", "false", "false"]
-    assert "strongest cell holds 100.0%; an even look gives each 25.0%" in chips[1][1]
+    assert "strongest cell holds 100.0%; an even look gives each cell 25.0%" in chips[1][1]
     assert "strongest cell holds 60.0%" in chips[3][1]
     assert "<b>" not in page
     assert "weight of one of 2 × 2 cells" in page
 
 
+def test_a_hard_look_is_framed_and_told_as_such(hard_reading: Reading) -> None:
+    page = stage_html((hard_reading,), 0.6)
+    caption, alpha_Thw = hard_reading.caption, np.tile([[[0.4, 0.3], [0.2, 0.1]]], (2, 1, 1))
+    overlays = word_overlays(hard_reading.photo, caption.maps(), "squash", 0.6, alpha_Thw)
+    for word, overlay in zip(list(pictures(page))[1:], overlays, strict=True):
+        assert near(word, overlay)
+    assert "“two”: the framed part holds 40.0%; an even look gives each cell 25.0%." in page
+    assert "“cats”: the framed part holds 10.0%" in page
+    assert "framed: what was looked at" in page
+
+
+def test_two_readings_lie_side_by_side(reading: Reading, hard_reading: Reading) -> None:
+    page = stage_html((reading, hard_reading), 0.6)
+    assert re.findall('<div class="sa-heading">(.*?)</div>', page) == ["soft", "hard"]
+    assert len(list(pictures(page))) == 4 + 3
+    assert re.findall(r'data-step="(\d)"', page) == ["0", "1", "2", "3", "0", "1", "2"]
+    tables = captions_html((reading, hard_reading))
+    buttons = re.findall(r'data-reading="(\d)" data-index="(\d)"', tables)
+    assert buttons == [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]
+
+
 def test_the_table_lists_the_beam(reading: Reading) -> None:
-    rows = re.findall("<tr aria-current.*?</tr>", captions_html(replace(reading, chosen=1)))
+    rows = re.findall("<tr aria-current.*?</tr>", captions_html((replace(reading, chosen=1),)))
     assert len(rows) == 2
     assert "a &lt;b&gt; dog" in rows[0]
     assert "<td>-6.00</td><td>-3.000</td>" in rows[0]
@@ -205,6 +245,12 @@ def test_json_tells_all_that_was_read(reading: Reading) -> None:
     assert len(second["maps"]) == 2
 
 
+def test_json_tells_what_a_hard_look_was_drawn_from(hard_reading: Reading) -> None:
+    told, _ = as_json(hard_reading)["captions"]
+    assert told["maps"] == [[[1, 0], [0, 0]], [[0, 0], [0, 1]]]
+    assert told["alpha"] == [[[0.4, 0.3], [0.2, 0.1]]] * 2
+
+
 def test_files_are_of_the_chosen_caption(reading: Reading, tmp_path: Path) -> None:
     figure, animation, data = write_files(replace(reading, chosen=1), 0.6, tmp_path)
     names = [path.name for path in (figure, animation, data)]
@@ -224,12 +270,15 @@ def test_files_are_of_the_chosen_caption(reading: Reading, tmp_path: Path) -> No
 
 def test_an_upload_fills_the_page(folder: str, photo: Path, cache: Path) -> None:
     models = Models([folder])
-    reading, stage, captions, results = app._caption(models, cache, upload(photo), folder, 3, 0.6)
-    assert stage == stage_html(reading, 0.6)
-    assert captions == captions_html(reading)
+    readings, stage, captions, results = app._caption(models, cache, upload(photo), folder, 3, 0.6)
+    assert stage == stage_html(readings, 0.6)
+    assert captions == captions_html(readings)
     assert results.visible
+    (reading,) = readings
     assert len(reading.captions) == 3
-    figure, *buttons = app._files(cache, reading, 0.6)
+    figure, *buttons = app._files(cache, readings, 0.6)
+    buttons, second_row = buttons[:3], buttons[3:]
+    assert not any(button.visible for button in second_row)
     assert "data:image/png" in figure
     files = [Path(button.value["path"]) for button in buttons]
     assert [file.suffix for file in files] == [".png", ".gif", ".json"]
@@ -251,7 +300,7 @@ def test_a_bad_upload_gives_one_line_and_an_empty_page(
     cache.mkdir()
     (cache / name).write_bytes(content)
     *shown, results = app._caption(Models([folder]), cache, upload(cache / name), folder, 3, 0.6)
-    assert shown == [None, HINT, ""]
+    assert shown == [(), HINT, ""]
     assert not results.visible
     (line,) = warned
     assert line.startswith(expected)
@@ -263,14 +312,14 @@ def test_a_missing_model_gives_one_line(
     photo: Path, cache: Path, warned: list[str], tmp_path: Path
 ) -> None:
     missing = str(tmp_path / "missing")
-    assert app._caption(Models([missing]), cache, upload(photo), missing, 3, 0.6)[0] is None
+    assert app._caption(Models([missing]), cache, upload(photo), missing, 3, 0.6)[0] == ()
     assert "missing: neither a shipped model" in warned[0]
 
 
 def test_a_beam_out_of_range_gives_one_line(
     folder: str, photo: Path, cache: Path, warned: list[str]
 ) -> None:
-    assert app._caption(Models([folder]), cache, upload(photo), folder, 0, 0.6)[0] is None
+    assert app._caption(Models([folder]), cache, upload(photo), folder, 0, 0.6)[0] == ()
     assert warned == ["search: `beam_size` is 0: input should be greater than or equal to 1"]
 
 
@@ -297,11 +346,11 @@ def test_only_uploads_and_examples_are_opened(
     records = [{"path": str(path)} for path in paths]
     for record in [*records, {"path": 5}, {"path": None}, {}, [str(photo)], str(photo)]:
         read = app._caption(Models([folder]), cache, record, folder, 3, 0.6)  # type: ignore[arg-type]
-        assert read[:3] == [None, HINT, ""]
+        assert read[:3] == [(), HINT, ""]
     assert warned == [app._NOT_OURS] * 16
     for path in (photo, EXAMPLES / "horses.jpg"):
         read = app._caption(Models([folder]), cache, {"path": str(path)}, folder, 3, 0.6)
-        assert read[0].name == path.stem
+        assert read[0][0].name == path.stem
 
 
 def test_a_request_without_gradios_mark_opens_no_file_of_the_server(
@@ -322,23 +371,54 @@ def test_a_request_without_gradios_mark_opens_no_file_of_the_server(
 
 
 def test_without_a_photograph_nothing_is_shown(folder: str, cache: Path) -> None:
-    reading, stage, _, results = app._caption(Models([folder]), cache, None, folder, 3, 0.6)
-    assert (reading, stage, results.visible) == (None, HINT, False)
-    figure, *buttons = app._files(cache, None, 0.6)
+    readings, stage, _, results = app._caption(Models([folder]), cache, None, folder, 3, 0.6)
+    assert (readings, stage, results.visible) == ((), HINT, False)
+    figure, *buttons = app._files(cache, (), 0.6)
     assert figure == ""
     assert not any(button.interactive for button in buttons)
     assert not list(cache.rglob("*.png"))
-    assert app._redraw(None, 0.6) == HINT
+    assert app._redraw((), 0.6) == HINT
 
 
 def test_a_runner_up_takes_the_stage(reading: Reading) -> None:
-    click = gr.SelectData(None, {"index": 1, "value": "two cats"})
-    chosen, stage, captions, _ = app._choose(reading, 0.3, click)
-    assert chosen.caption is SECOND
+    click = gr.SelectData(None, {"index": [0, 1], "value": "two cats"})
+    chosen, stage, captions, _ = app._choose((reading,), 0.3, click)
+    assert chosen[0].caption is SECOND
     assert stage == stage_html(chosen, 0.3)
     assert captions == captions_html(chosen)
-    with pytest.raises(IndexError):
-        app._choose(reading, 0.3, gr.SelectData(None, {"index": 2, "value": ""}))
+    for index in ([0, 2], [1, 0]):
+        with pytest.raises(IndexError):
+            app._choose((reading,), 0.3, gr.SelectData(None, {"index": index, "value": ""}))
+
+
+def test_of_two_readings_the_clicked_one_changes(reading: Reading, hard_reading: Reading) -> None:
+    click = gr.SelectData(None, {"index": [1, 0], "value": ""})
+    both = (replace(reading, chosen=1), replace(hard_reading, chosen=1))
+    first, second = app._choose(both, 0.3, click)[0]
+    assert first is both[0]
+    assert second == hard_reading
+
+
+def test_both_models_read_a_photograph_and_fill_both_rows(
+    folder: str, hard_folder: str, photo: Path, cache: Path
+) -> None:
+    models = Models([folder, hard_folder])
+    readings, stage, captions, _ = app._caption(
+        models, cache, upload(photo), "tiny and hard", 3, 0.6
+    )
+    assert [reading.model_name for reading in readings] == ["tiny", "hard"]
+    for reading, name in zip(readings, (folder, hard_folder), strict=True):
+        alone = read_photograph(models.get(name), str(photo), 3)
+        assert [c.words for c in reading.captions] == [c.words for c in alone.captions]
+    assert stage.count('class="sa-view"') == 2
+    assert captions.count("<table") == 2
+    figures, *buttons = app._files(cache, readings, 0.6)
+    assert figures.count("<img") == 2
+    names = [Path(button.value["path"]).name for button in buttons]
+    ends = ("figure.png", "words.gif", "caption.json")
+    assert names == [f"beach_{model}_{end}" for model in ("tiny", "hard") for end in ends]
+    assert all(button.visible and button.interactive for button in buttons)
+    assert buttons[3].label == "Download figure (PNG): hard"
 
 
 # --- page -----------------------------------------------------------------------------------------
@@ -357,8 +437,26 @@ def visible(page: gr.Blocks, kind: type) -> list[Any]:
 def test_a_choice_of_models_only_where_there_is_one() -> None:
     assert visible(asyncio.run(built(["soft"])), gr.Dropdown) == []
     (dropdown,) = visible(asyncio.run(built(["soft", "hard"])), gr.Dropdown)
-    assert [name for name, _ in dropdown.choices] == ["soft", "hard"]
+    assert [name for name, _ in dropdown.choices] == ["soft", "hard", "soft and hard"]
     assert dropdown.value == "soft"
+    assert "Soft attention" in dropdown.info
+    assert "hard attention" in dropdown.info
+
+
+@pytest.mark.parametrize(
+    ("names", "pair"),
+    [
+        (["soft"], ()),
+        (["runs/a", "runs/b", "runs/c"], ("runs/a", "runs/b")),
+        (["hard", "soft", "supervised"], ("soft", "hard")),
+        (["soft", "supervised"], ("soft", "supervised")),
+    ],
+)
+def test_the_pair_is_soft_and_hard_or_the_first_two(names: list[str], pair: tuple[str]) -> None:
+    models = Models(names)
+    assert models.pair == pair
+    both = [" and ".join(Path(name).name for name in pair)] if pair else []
+    assert models.choices == names + both
 
 
 def test_the_page_has_no_telemetry_and_no_open_interface() -> None:

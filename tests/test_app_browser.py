@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from PIL import Image, ImageSequence
 from showattend.captioner import build_captioner
 from showattend.checkpoint import Checkpoint, save_checkpoint
 from showattend.config import DecoderSettings, EncoderSettings, PixelSettings, SearchSettings
-from showattend.predict import shipped_models
+from showattend.predict import load, shipped_models
 from showattend.vocabulary import Vocabulary
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -99,7 +99,16 @@ def model(folder: Path, vocabulary: Vocabulary) -> str:
 
 
 @pytest.fixture(scope="module")
-def server(model: str, folder: Path) -> Iterator[Server]:
+def hard_model(model: str, folder: Path) -> str:
+    """The same weights, made to look at one cell for a word."""
+    soft = load(model, "cpu").checkpoint
+    decoder = soft.decoder.model_copy(update={"look": "hard"})
+    save_checkpoint(folder / "hard", replace(soft, decoder=decoder))
+    return str(folder / "hard")
+
+
+@pytest.fixture(scope="module")
+def server(model: str, hard_model: str, folder: Path) -> Iterator[Server]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     watched, printed, temporary = folder / "watched", folder / "printed", folder / "temporary"
@@ -107,7 +116,7 @@ def server(model: str, folder: Path) -> Iterator[Server]:
     command = [sys.executable, "-c", WATCHED, str(watched), "app", "--port", str(port)]
     with printed.open("w") as output:
         process = subprocess.Popen(
-            [*command, "--model", model],
+            [*command, "--model", model, hard_model],
             cwd=Path(__file__).parents[1],
             env={**os.environ, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"},
             stdout=output,
@@ -274,6 +283,45 @@ def test_examples_beam_size_and_a_phone(visit: Visit, server: Server) -> None:
     key = visit.key()
     page.click("#examples button >> nth=1")
     visit.await_new(key)
+    _assert_all_stayed_here(visit, server)
+
+
+def test_soft_and_hard_step_together(visit: Visit, server: Server) -> None:
+    page = visit.page
+    visit.upload(PHOTOGRAPHS / "000000442450.jpg")
+    page.wait_for_selector(".sa-stage")
+    assert page.locator(".sa-view").count() == 1
+    page.get_by_label("Model").first.click()
+    page.get_by_role("option", name=" and hard").click()
+    page.wait_for_function("document.querySelectorAll('.sa-view').length === 2")
+    soft, hard = page.locator(".sa-view").all()
+    assert hard.locator(".sa-heading").inner_text() == "hard"
+    lengths = [view.locator(".sa-chip").count() for view in (soft, hard)]
+    for view, chips in zip((soft, hard), lengths, strict=True):
+        assert chips > 2
+        assert view.locator("img").count() == chips
+    assert page.locator(".sa-captions").count() == 2
+
+    # One step leads on in both, word by word.
+    page.click("[data-move='1']")
+    current = '.sa-chip[aria-current="true"]'
+    assert [view.locator(current).get_attribute("data-step") for view in (soft, hard)] == ["2", "2"]
+    assert "strongest cell" in soft.locator(".sa-note").inner_text()
+    assert "framed part" in hard.locator(".sa-note").inner_text()
+    urls = [view.locator("img").nth(2).get_attribute("src") for view in (soft, hard)]
+    assert urls[0] != urls[1]
+
+    # A runner-up of one leaves the other as it is.
+    said = soft.locator(".sa-chip").all_inner_texts()
+    key = visit.key()
+    page.locator(".sa-captions").nth(1).locator("tbody button").nth(1).click()
+    visit.await_new(key)
+    assert page.locator(".sa-view").first.locator(".sa-chip").all_inner_texts() == said
+    rows = page.locator('.sa-captions tr[aria-current="true"] td:first-child')
+    assert rows.all_inner_texts() == ["1", "2"]
+
+    page.get_by_role("button", name="Download figure (PNG): hard").wait_for()
+    page.wait_for_function("document.querySelectorAll('.sa-figure img').length === 2")
     _assert_all_stayed_here(visit, server)
 
 

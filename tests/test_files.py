@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from showattend.files import Overlays, find_photographs
+from showattend.files import Overlays, find_photographs, told_weights
 from showattend.images import ImageError
 from showattend.search import Caption, Regions
 
@@ -114,6 +114,25 @@ def test_links_that_lead_round_in_a_circle_end(here: Path) -> None:
 
 
 # Pictures
+
+
+def test_pictures_of_a_hard_look_are_framed(here: Path) -> None:
+    """Each of the three kinds differs from that of the same weights as soft attention's."""
+    photo, weights_TP = draw("p/cat.jpg"), np.array([[0, 0, 0, 1]], np.float32)
+    for folder, alpha_TP in (("soft", weights_TP), ("hard", np.full((1, 4), 0.25, np.float32))):
+        overlays = Overlays(Path(folder), "squash")
+        overlays.save(photo, Caption(("cat",), -1.0, weights_TP, alpha_TP, None, Regions(2, 2)))
+    for name in ("cat.png", "cat.gif", "cat/01_cat.png"):
+        assert Path("soft", name).read_bytes() != Path("hard", name).read_bytes()
+
+
+def test_weights_of_a_hard_look_are_told_with_their_distribution() -> None:
+    weights_TP, alpha_TP = np.array([[0, 0, 0, 1]]), np.array([[0.125, 0.25, 0.125, 0.5]])
+    hard = Caption(("cat",), -1.0, weights_TP, alpha_TP, None, Regions(2, 2))
+    soft = Caption(("cat",), -1.0, alpha_TP, alpha_TP, None, Regions(2, 2))
+    maps = [[[0.125, 0.25], [0.125, 0.5]]]
+    assert told_weights(hard) == {"attention": [[[0, 0], [0, 1]]], "alpha": maps}
+    assert told_weights(soft) == {"attention": maps}
 
 
 def test_a_run_takes_the_place_of_the_one_before_it(here: Path) -> None:

@@ -25,6 +25,7 @@ from showattend.overlay import (
     save_figure,
     save_word_pngs,
     scale_top,
+    windows,
     word_overlays,
 )
 
@@ -230,6 +231,92 @@ def test_large_photographs_are_scaled_down_and_small_ones_left() -> None:
     assert word_overlays(grey(300, 1281), flat(7)[None], "crop")[0].size == (150, 640)
     assert word_overlays(grey(33, 20), flat(7)[None], "crop")[0].size == (33, 20)
     assert word_overlays(grey(4000, 1), flat(7)[None], "pad")[0].size == (640, 1)
+
+
+# --- hard looks -----------------------------------------------------------------------------------
+
+
+def test_a_hard_look_is_the_rectangle_of_its_cells() -> None:
+    alpha_Thw = np.stack([flat(4), flat(4)])
+    glimpse = np.zeros((4, 4))
+    glimpse[2:4, 1:4] = 1 / 6  # three by three cells, cut at the grid's lower border
+    maps_Thw = np.stack([one_hot(4, 0, 3), glimpse])
+    assert windows(maps_Thw, alpha_Thw) == [(3, 0, 4, 1), (1, 2, 4, 4)]
+
+
+def test_other_weights_are_no_hard_look() -> None:
+    peaked = np.full((4, 4), 0.5 / 15)
+    peaked[1, 1] = 0.5
+    smooth = np.full((4, 4), 0.4 / 15)
+    smooth[1, 1] = 0.6
+    assert windows(one_hot(4, 0, 0)[None], None) is None
+    assert windows(flat(4)[None], flat(4)[None]) is None  # soft attention, that looks anywhere
+    assert windows(smooth[None], peaked[None]) is None
+    assert windows(np.stack([one_hot(4, 0, 0), smooth]), np.stack([peaked, peaked])) is None
+    assert windows(np.zeros((1, 4, 4)), peaked[None]) is None
+    with pytest.raises(ValueError, match=r"alpha has shape \(1, 2, 2\): expected the maps' \(1, 4"):
+        windows(peaked[None], flat(2)[None])
+
+
+@pytest.mark.parametrize(
+    ("resize", "box"),
+    [("squash", (40, 50, 80, 75)), ("crop", (55, 50, 80, 75)), ("pad", (40, 50, 80, 90))],
+)
+def test_the_window_shows_the_photograph_and_has_sharp_edges(
+    resize: Resize, box: tuple[int, int, int, int]
+) -> None:
+    """Cell (2, 1) of 4 x 4 on 160 x 100 pixels."""
+    photo, look = noise(160, 100), one_hot(4, 2, 1)[None]
+    (hard,) = word_overlays(photo, look, resize, alpha_Thw=flat(4)[None])
+    (alpha,) = word_overlays(photo, flat(4)[None], resize)
+    left, upper, right, lower = box
+    assert hard.crop(box).tobytes() == photo.crop(box).tobytes()
+    for x, y in ((left - 1, 60), (right, 60), (60, upper - 1), (60, lower)):
+        assert hard.getpixel((x, y)) == overlay.INK
+    for x, y in ((left - 2, 60), (right + 1, 60), (60, upper - 2), (60, lower + 1)):
+        assert hard.getpixel((x, y)) == overlay.PAPER
+    around = (left - 4, upper - 4, right + 4, lower + 4)
+    for picture in (hard, alpha):
+        picture.paste((0, 0, 0), around)
+    assert hard.tobytes() == alpha.tobytes()
+
+
+def test_a_window_at_the_edge_stays_on_the_photograph() -> None:
+    (hard,) = word_overlays(grey(40, 40), one_hot(4, 0, 0)[None], "squash", alpha_Thw=flat(4)[None])
+    assert hard.size == (40, 40)
+    assert hard.getpixel((0, 0)) == overlay.INK
+    assert hard.getpixel((6, 6)) == (128, 128, 128)
+
+
+def test_a_window_in_the_bars_is_not_drawn() -> None:
+    look, alpha_Thw = one_hot(4, 0, 0)[None], flat(4)[None]
+    (hard,) = word_overlays(grey(80, 20), look, "pad", alpha_Thw=alpha_Thw)
+    (bare,) = word_overlays(grey(80, 20), alpha_Thw, "pad")
+    assert hard.tobytes() == bare.tobytes()
+
+
+def test_soft_pictures_are_the_same_with_their_alpha(tmp_path: Path) -> None:
+    maps_Thw = np.stack([flat(7), one_hot(7, 2, 3)])
+    photo, words = noise(60, 40), ["a", "dog"]
+    plain = caption_figure(photo, words, maps_Thw, "squash")
+    assert caption_figure(photo, words, maps_Thw, "squash", None, maps_Thw) == plain
+    save_animation(tmp_path / "a.gif", photo, words, maps_Thw, "squash")
+    save_animation(tmp_path / "b.gif", photo, words, maps_Thw, "squash", alpha_Thw=maps_Thw)
+    assert (tmp_path / "a.gif").read_bytes() == (tmp_path / "b.gif").read_bytes()
+
+
+def test_figures_and_files_of_a_hard_look_have_its_overlays(tmp_path: Path) -> None:
+    photo, look, alpha_Thw = noise(320, 160), one_hot(7, 3, 3)[None], flat(7)[None]
+    (drawn,) = word_overlays(photo, look, "squash", alpha_Thw=alpha_Thw)
+    (path,) = save_word_pngs(tmp_path, photo, ["dog"], look, "squash", alpha_Thw=alpha_Thw)
+    with Image.open(path) as saved:
+        assert saved.tobytes() == drawn.tobytes()
+    figure = caption_figure(photo, ["dog"], look, "squash", alpha_Thw=alpha_Thw)
+    left = overlay.MARGIN + 320 + overlay.GAP
+    upper = next(
+        y for y in range(figure.height) if figure.getpixel((left, y)) == drawn.getpixel((0, 0))
+    )
+    assert figure.crop((left, upper, left + 320, upper + 160)).tobytes() == drawn.tobytes()
 
 
 # --- figure ---------------------------------------------------------------------------------------

@@ -1,16 +1,18 @@
 """The API's own checks: what cannot be meant ends in one line."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import MakePicture
 
 from showattend.checkpoint import Checkpoint, CheckpointError, save_checkpoint
-from showattend.config import ConfigError
-from showattend.predict import CaptionModel, DeviceError, choose_device, load
+from showattend.config import Attention, ConfigError
+from showattend.predict import Caption, CaptionModel, DeviceError, choose_device, load
 
 
 @pytest.fixture
@@ -32,6 +34,7 @@ def photo(make_picture: MakePicture) -> Path:
         ({"beam_size": 65}, "`beam_size` is 65: input should be less than or equal to 64"),
         ({"beam_size": 2.5}, "`beam_size` is 2.5: input should be a valid integer"),
         ({"max_words": 0}, "`max_words` is 0: input should be greater than or equal to 1"),
+        ({"attention": "soft"}, "`attention` is 'soft': input should be 'argmax', 'sample' or"),
     ],
 )
 def test_search_out_of_range_is_one_line(
@@ -112,3 +115,33 @@ def test_a_run_is_read_in_the_middle_of_a_save(tmp_path: Path, checkpoint: Check
     """Between the two renames the older best lies under another name."""
     save_checkpoint(tmp_path / "run" / ".best.old", checkpoint)
     assert load(tmp_path / "run").checkpoint.vocabulary.words == checkpoint.vocabulary.words
+
+
+@pytest.mark.parametrize("attention", ["argmax", "sample", "expectation"])
+def test_the_way_to_look_reaches_every_door(
+    model: CaptionModel, photo: Path, attention: Attention
+) -> None:
+    for caption in (
+        model.caption(photo, attention=attention),
+        model.caption([photo], beam_size=1, attention=attention)[0],
+        model.candidates([photo], attention=attention)[0][0],
+        next(model.stream([photo], attention=attention))[1],
+        model.sample(photo, attention=attention),
+    ):
+        assert isinstance(caption, Caption)
+        soft = np.array_equal(caption.weights, caption.alpha)
+        assert soft == (attention == "expectation")
+        if attention == "argmax":
+            np.testing.assert_array_equal(
+                caption.weights.argmax(axis=1), caption.alpha.argmax(axis=1)
+            )
+        if not soft:
+            assert set(np.unique(caption.weights)) == {0.0, 1.0}
+
+
+def test_a_sample_looks_as_the_checkpoint_does(checkpoint: Checkpoint, photo: Path) -> None:
+    search = checkpoint.search.model_copy(update={"attention": "argmax"})
+    model = CaptionModel(replace(checkpoint, search=search), "tiny")
+    assert set(np.unique(model.sample(photo).weights)) == {0.0, 1.0}
+    with pytest.raises(ConfigError, match="`attention` is 'hard'"):
+        model.sample(photo, attention="hard")  # type: ignore[arg-type]

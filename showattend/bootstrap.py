@@ -27,9 +27,9 @@ def ratio_interval(numerators: ArrayLike, denominators: ArrayLike) -> Interval:
     values_B2 = np.column_stack([numerators, denominators])
     if not values_B2[:, 1].any():
         return float("nan"), float("nan")
-    sums_R2 = _resampled_sums(values_B2)
+    sums_R2 = resampled_sums(values_B2)
     sums_R2 = sums_R2[sums_R2[:, 1] > 0]
-    return _intervals((sums_R2[:, 0] / sums_R2[:, 1])[:, np.newaxis])[0]
+    return middle((sums_R2[:, 0] / sums_R2[:, 1])[:, np.newaxis])[0]
 
 
 def mean_interval(values: ArrayLike) -> Interval:
@@ -53,14 +53,17 @@ def score_intervals(scores: Scores) -> dict[str, Interval]:
 def _bleu_intervals(overlap: Overlap) -> list[Interval]:
     counts = (overlap.testlen_B, overlap.reflen_B, overlap.guess_BO, overlap.correct_BO)
     testlen_R1, reflen_R1, guess_RO, correct_RO = np.split(
-        _resampled_sums(np.column_stack(counts)), [1, 2, 2 + len(ORDERS)], axis=1
+        resampled_sums(np.column_stack(counts)), [1, 2, 2 + len(ORDERS)], axis=1
     )
     drawn = Overlap(testlen_R1[:, 0], reflen_R1[:, 0], guess_RO, correct_RO)
-    return _intervals(100.0 * bleu(drawn))
+    return middle(100.0 * bleu(drawn))
 
 
-def _resampled_sums(values_BM: np.ndarray) -> np.ndarray:
-    """Sums over images drawn with replacement, shape (RESAMPLES, M)."""
+def resampled_sums(values_BM: np.ndarray) -> np.ndarray:
+    """Sums over images drawn with replacement, shape (RESAMPLES, M).
+
+    Of as many images always the same ones are drawn, so that what is summed can be compared.
+    """
     rng = np.random.default_rng(_SEED)
     images = len(values_BM)
     chance_B = np.full(images, 1 / images)
@@ -73,7 +76,7 @@ def _resampled_sums(values_BM: np.ndarray) -> np.ndarray:
     return np.concatenate(sums)
 
 
-def _intervals(values_RM: np.ndarray) -> list[Interval]:
+def middle(values_RM: np.ndarray) -> list[Interval]:
     """The middle of every column."""
     tail = (1 - COVERAGE) / 2
     low_M, high_M = np.quantile(values_RM, [tail, 1 - tail], axis=0)

@@ -10,15 +10,17 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import showattend
 
 if TYPE_CHECKING:
+    from showattend.config import DataSettings
     from showattend.corpus import Tokenizer
     from showattend.scorecard import Scorecard
+    from showattend.sides import Source
 
 _PACKAGE = Path(showattend.__file__).parent
 #: The shipped configs lie in the package once it is installed, and beside it in a checkout.
@@ -122,12 +124,16 @@ def build_parser() -> argparse.ArgumentParser:
     caption = commands.add_parser("caption", help="caption photographs")
     train = commands.add_parser("train", help="train a model, or take a training up again")
     evaluate = commands.add_parser("evaluate", help="caption a data set's split and score it")
+    compare = commands.add_parser("compare", help="hold models against each other")
     app = commands.add_parser("app", help="serve the web page")
     _add_caption(caption)
     _add_train(train)
     _add_evaluate(evaluate)
+    _add_compare(compare)
     _add_app(app)
-    for command in (caption, train, evaluate):
+    for command in (caption, evaluate):
+        _add_attention(command)
+    for command in (caption, train, evaluate, compare):
         _add_device(command)
     return parser
 
@@ -222,6 +228,45 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Hold models against each other on one split: scores, whether their difference is more "
+        "than chance, attention, and the pictures on which they part."
+    )
+    parser.set_defaults(command=_compare)
+    add = parser.add_argument
+    add(
+        "words",
+        nargs="+",
+        metavar="SIDE",
+        help="two or more of: shipped name, checkpoint or run folder, COCO results (.json), or "
+        "several runs of one model as RUN,RUN; also SECTION.KEY=VALUE of the data",
+    )
+    add(
+        "--data",
+        "--config",
+        metavar="CONFIG",
+        help="config that names the data (default: what the models were trained on)",
+    )
+    add("--split", default="val", help="train, val (default), test; shapes also: val_unseen")
+    add("--beam", type=_number(1, 64), metavar="N", help="captions kept at every word; 1 is greedy")
+    add(
+        "--images",
+        type=_number(0),
+        default=6,
+        metavar="N",
+        help="pictures shown where each side wins, and where they look apart (default: 6)",
+    )
+    add("--all", action="store_true", help="also METEOR (Java)")
+    add(
+        "--out",
+        type=Path,
+        default=Path("comparison"),
+        metavar="DIR",
+        help="where report.html, .md and .json are written (default: comparison/)",
+    )
+
+
 def _add_app(parser: argparse.ArgumentParser) -> None:
     parser.description = "Serve the web page: a photograph in, where the model looked out."
     parser.set_defaults(command=_app)
@@ -234,6 +279,14 @@ def _add_app(parser: argparse.ArgumentParser) -> None:
 def _add_overrides(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words", nargs="*", metavar="SECTION.KEY=VALUE", help="a setting to change in the config"
+    )
+
+
+def _add_attention(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--attention",
+        choices=("argmax", "sample", "expectation"),
+        help="look at the likeliest cell, at one drawn, or at all by weight (default: the model's)",
     )
 
 
@@ -279,7 +332,9 @@ def _caption(args: argparse.Namespace) -> int:
     if args.overlay is not None:
         report.overlays = Overlays(args.overlay, model.checkpoint.pixels.resize)
         report.overlays.refuse_originals(paths)
-    results = model.stream(paths, batch_size=args.batch, beam_size=args.beam)
+    results = model.stream(
+        paths, batch_size=args.batch, beam_size=args.beam, attention=args.attention
+    )
     with tqdm(total=len(paths), unit="img", disable=None) as bar:  # None: only on a terminal
         for path, result in results:
             report.add(path, result)
@@ -329,8 +384,10 @@ def _score_results(args: argparse.Namespace) -> int:
     from showattend.references import read_matching
     from showattend.scorecard import score_texts
 
-    if args.words or args.data or args.split or args.beam:
-        return _refuse("--data, --split, --beam and data.KEY=VALUE belong to --checkpoint")
+    if args.words or args.data or args.split or args.beam or args.attention:
+        return _refuse(
+            "--data, --split, --beam, --attention and data.KEY=VALUE belong to --checkpoint"
+        )
     if args.references is None:
         return _refuse("--results: name by --references FILE what people said of the images")
     texts, references = read_matching(args.results, args.references, args.listed)
@@ -362,9 +419,11 @@ def _score_checkpoint(args: argparse.Namespace) -> int:
     tokenizer = _tokenizer(args.tokenizer)
     known = training_tokens(data, tokenizer) if args.all and split != "train" else None
     checkpoint = load_checkpoint(folder, choose_device(args.device))
-    captioner, search = checkpoint.captioner, checkpoint.search
-    if args.beam is not None:
-        search = search.model_copy(update={"beam_size": args.beam})
+    captioner = checkpoint.captioner
+    asked = {"beam_size": args.beam, "attention": args.attention}
+    search = checkpoint.search.model_copy(
+        update={key: value for key, value in asked.items() if value is not None}
+    )
     # Grids are computed anew, and not cached: the time is that from photograph to caption.
     grids = live_grids(captioner, checkpoint.pixels, pictures, data.corrupt)
     skipped = len(pictures) - len(grids.pictures)
@@ -378,6 +437,7 @@ def _score_checkpoint(args: argparse.Namespace) -> int:
         "images": f"{len(captions)}",
         **({"left out": f"{skipped} that cannot be opened"} if skipped else {}),
         "beam": f"{search.beam_size}",
+        **({"attention": args.attention} if args.attention else {}),
         "ms an image": f"{1000 * seconds / len(captions):.1f}",
         "attention entropy": f"{attention_entropy(captions.values()):.2f} nats",
     }
@@ -408,6 +468,36 @@ def _show(card: "Scorecard", args: argparse.Namespace) -> int:
         print(f"not computed: {line}", file=sys.stderr)
     if args.out is not None:
         print("written: " + ", ".join(map(str, card.write(args.out))), file=sys.stderr)
+    return DONE
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from showattend.compare import compare_sides, prepare_folder
+    from showattend.datasets import load_split
+    from showattend.predict import choose_device
+    from showattend.sides import caption_sides, describe_device, find_sides
+
+    settings = [word for word in args.words if _is_setting(word)]
+    foreign = [word for word in settings if not word.startswith("data.")]
+    if foreign:
+        return _refuse(f"{foreign[0]}: only the data can be changed, as in data.root=DIR")
+    sides = find_sides([word for word in args.words if word not in settings])
+    data = _compared_data(sides, args.data, args.split, settings)
+    split = load_split(data, args.split)
+    prepare_folder(args.out)  # found out before the work, not after it
+    device = choose_device(args.device)
+    runs, pictures = caption_sides(sides, split, device, corrupt=data.corrupt, beam_size=args.beam)
+    facts = {
+        "sides": " against ".join(sides),
+        "data set": data.kind if data.root is None else f"{data.kind} in {data.root}",
+        "split": args.split,
+        "images": f"{len(pictures)}",
+        "beam": f"{args.beam}" if args.beam is not None else "each model's own",
+        "hardware": describe_device(device),
+    }
+    report = compare_sides(runs, pictures, facts=facts, images=args.images, java=args.all)
+    print(report.text())
+    print("written: " + ", ".join(map(str, report.write(args.out))), file=sys.stderr)
     return DONE
 
 
@@ -455,6 +545,42 @@ def _data_config(checkpoint: Path, wanted: str | None) -> Path:
     if _PACKAGE in checkpoint.parents:
         return _config_file(_SHIPPED_CONFIG)
     raise CheckpointError(f"{checkpoint}: belongs to no run; name its data by --data CONFIG")
+
+
+def _is_setting(word: str) -> bool:
+    """Whether it is SECTION.KEY=VALUE; a folder may be called so too, and is then none."""
+    key, equals, _ = word.partition("=")
+    return bool(equals) and key.replace(".", "").isidentifier() and not Path(word).exists()
+
+
+def _compared_data(
+    sides: "Mapping[str, Sequence[Source]]", wanted: str | None, split: str, settings: list[str]
+) -> "DataSettings":
+    """The data on which all sides are compared.
+
+    Raises:
+        CheckpointError, CompareError: none is known, or the sides' differ; one line.
+    """
+    from showattend.checkpoint import CheckpointError
+    from showattend.config import read_settings
+    from showattend.sides import CompareError, same_data
+
+    if wanted is not None:
+        return read_settings(_config_file(wanted), settings).data
+    known: dict[str, DataSettings] = {}
+    reason = "a file of results names no data; name them by --data CONFIG"
+    for source in (source for sources in sides.values() for source in sources):
+        if source.is_results:
+            continue
+        try:
+            config = _data_config(source.path, None)
+        except CheckpointError as error:
+            reason = str(error)
+        else:
+            known[source.name] = read_settings(config, settings).data
+    if not known:
+        raise CompareError(reason)
+    return same_data(known, split)
 
 
 def _cache_folder() -> Path:

@@ -11,7 +11,7 @@ from showattend.images import Resize
 from showattend.overlay import caption_figure
 from showattend.search import Caption
 
-_STYLE = """
+STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
   color: #1a1a1a; background: #fff; }
 figure { margin: 0 0 3rem; } img { max-width: 100%; } ul { margin: .3rem 0; color: #555; }
@@ -45,7 +45,7 @@ def page(title: str, best: Sequence[Shown], worst: Sequence[Shown], resize: Resi
     """
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>",
-        f"<style>{_STYLE}</style><h1>{html.escape(title)}</h1>",
+        f"<style>{STYLE}</style><h1>{html.escape(title)}</h1>",
     ]
     for heading, images in (("Best", best), ("Worst", worst)):
         parts.append(f"<h2>{heading}</h2>")
@@ -54,17 +54,24 @@ def page(title: str, best: Sequence[Shown], worst: Sequence[Shown], resize: Resi
 
 
 def _figure(shown: Shown, resize: Resize) -> str:
-    drawn = caption_figure(
-        shown.picture.open(), shown.caption.words, shown.caption.maps(), resize
-    ).convert("RGB")
-    file = io.BytesIO()
-    drawn.save(file, "JPEG", quality=80)
-    source = base64.b64encode(file.getvalue()).decode()
     text = html.escape(shown.caption.text)
     scores = ", ".join(f"{name} {score:.1f}" for name, score in shown.scores.items())
     said = "".join(f"<li>{html.escape(caption)}" for caption in shown.picture.captions)
     return (
-        f'<figure><img alt="{text}" src="data:image/jpeg;base64,{source}">'
+        f"<figure>{overlay(shown.picture, shown.caption, resize)}"
         f"<figcaption><b>{text}</b><br>{html.escape(str(shown.picture.image_id))}: {scores}"
         f"<ul>{said}</ul></figcaption></figure>"
     )
+
+
+def overlay(picture: Picture, caption: Caption, resize: Resize) -> str:
+    """The figure of a caption as an element of HTML that holds its own bytes.
+
+    Raises:
+        ImageError: the picture cannot be opened.
+    """
+    drawn = caption_figure(picture.open(), caption.words, caption.maps(), resize).convert("RGB")
+    file = io.BytesIO()
+    drawn.save(file, "JPEG", quality=80)
+    source = base64.b64encode(file.getvalue()).decode()
+    return f'<img alt="{html.escape(caption.text)}" src="data:image/jpeg;base64,{source}">'

@@ -1,5 +1,6 @@
-"""Tables of scores, for a terminal, a Markdown file and JSON."""
+"""Tables of scores, for a terminal, a Markdown file, a page and JSON."""
 
+import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,17 +15,18 @@ class Cell:
 
     value: float
     interval: Interval | None = None
+    decimals: int = 2
 
     def text(self) -> str:
-        """Whole numbers whole, others with two decimals; "-" where there is none."""
+        """Whole numbers whole, others with their decimals; "-" where there is none."""
         if math.isnan(self.value):
             return "-"
         if isinstance(self.value, int):
             return f"{self.value:,}"
         if self.interval is None:
-            return f"{self.value:.2f}"
-        low, high = self.interval
-        return f"{self.value:.2f} [{low:.2f}, {high:.2f}]"
+            return f"{self.value:.{self.decimals}f}"
+        value, low, high = (f"{each:.{self.decimals}f}" for each in (self.value, *self.interval))
+        return f"{value} [{low}, {high}]"
 
     def tree(self) -> Any:
         """For JSON, which has no NaN."""
@@ -77,6 +79,15 @@ def markdown(table: Table) -> str:
     rule = ["---", *["---:"] * len(table.columns)]
     rows = ["| " + " | ".join(line) + " |" for line in (heading, rule, *body)]
     return "\n".join([*rows, *(["", table.note] if table.note else [])])
+
+
+def markup(table: Table) -> str:
+    """For a page of HTML."""
+    heading, *body = ([html.escape(text, quote=False) for text in line] for line in table.lines())
+    rows = ["<tr><th>" + "<th>".join(heading)]
+    rows += [f"<tr><th>{name}<td>" + "<td>".join(cells) for name, *cells in body]
+    note = f"<p>{html.escape(table.note, quote=False)}" if table.note else ""
+    return "\n".join(["<table>", *rows, f"</table>{note}"])
 
 
 def _or_none(value: float) -> float | None:

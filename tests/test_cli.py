@@ -5,12 +5,14 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -21,8 +23,14 @@ import showattend
 from showattend import predict
 from showattend.captioner import build_captioner
 from showattend.checkpoint import Checkpoint, save_checkpoint
-from showattend.cli import main
-from showattend.config import DecoderSettings, EncoderSettings, PixelSettings, SearchSettings
+from showattend.cli import build_parser, main
+from showattend.config import (
+    Attention,
+    DecoderSettings,
+    EncoderSettings,
+    PixelSettings,
+    SearchSettings,
+)
 from showattend.images import ImageError
 from showattend.metrics import NAMES
 from showattend.results import read_results
@@ -109,7 +117,7 @@ def test_help_needs_no_heavy_library() -> None:
     assert not heavy & set(loaded)
 
 
-@pytest.mark.parametrize("command", ["caption", "train", "evaluate"])
+@pytest.mark.parametrize("command", ["caption", "train", "evaluate", "compare"])
 def test_scripts_are_doors_to_the_commands(command: str) -> None:
     path = ROOT / "scripts" / f"{command}.py"
     shown = subprocess.run(
@@ -141,6 +149,7 @@ def test_module_is_the_program() -> None:
         ["caption", "a.jpg", "--batch", "x"],
         ["caption", "a.jpg", "--csv", "--json"],
         ["caption", "a.jpg", "--weights"],
+        ["caption", "a.jpg", "--attention", "hard"],
         ["caption", "a.jpg", "--model", "no such model"],
         ["train"],
         ["train", "--config", "shapes_soft", "--resume", "runs/a"],
@@ -343,6 +352,25 @@ def test_json_lines(checkpoint: Path, photos: Path, capsys: pytest.CaptureFixtur
     assert maps_Thw.shape == (len(caption.words), 2, 2)
     np.testing.assert_allclose(maps_Thw, caption.maps(), atol=1e-5)
     np.testing.assert_allclose(maps_Thw.sum(axis=(1, 2)), 1, atol=1e-5)
+    assert "alpha" not in json.loads(line)
+
+
+def test_a_look_at_one_cell_is_told_with_its_distribution(
+    checkpoint: Path, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ("caption", photos / "b.jpg", "--model", checkpoint, "--json", "--weights")
+    _, (line,), _ = run(capsys, *argv, "--attention", "argmax")
+    caption = showattend.load(checkpoint).caption(photos / "b.jpg", attention="argmax")
+    entry = json.loads(line)
+    maps_Thw, alpha_Thw = np.array(entry["attention"]), np.array(entry["alpha"])
+    np.testing.assert_allclose(alpha_Thw, caption.alpha.reshape(-1, 2, 2), atol=1e-5)
+    np.testing.assert_array_equal(maps_Thw == 1, alpha_Thw == alpha_Thw.max((1, 2), keepdims=True))
+
+
+@pytest.mark.parametrize("attention", get_args(Attention))
+def test_every_way_to_look_has_its_name(attention: str) -> None:
+    for argv in (["caption", "a.jpg"], ["evaluate", "--checkpoint", "soft"]):
+        assert build_parser().parse_args([*argv, "--attention", attention]).attention == attention
 
 
 @pytest.mark.parametrize(
@@ -583,6 +611,11 @@ def test_train_resume_evaluate(
     assert code == 0
     assert (table(lines)["images"], table(lines)["beam"]) == ("8", "1")
 
+    code, lines, _ = run(capsys, "evaluate", "--checkpoint", folder, "--attention", "argmax")
+    assert code == 0
+    assert table(lines)["attention"] == "argmax"
+    assert "attention" not in rows
+
 
 def test_train_starts_from_a_checkpoint(
     config: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -660,6 +693,10 @@ def test_evaluate_scores_a_result_file(tmp_path: Path, capsys: pytest.CaptureFix
             ["--results", "a.json", "--references", "b.json", "--beam", "3"],
             "belong to --checkpoint",
         ),
+        (
+            ["--results", "a.json", "--references", "b.json", "--attention", "argmax"],
+            "belong to --checkpoint",
+        ),
         (["--results", "a.json", "--references", "b.json"], "a.json: cannot be read"),
         (["--results", "a.json", "--checkpoint", "soft"], "not allowed with"),
         (["--checkpoint", "soft", "--references", "b.json"], "belong to --results"),
@@ -685,6 +722,64 @@ def test_evaluate_reads_the_boxes_before_it_captions(
     (tmp_path / "file").touch()
     argv = (*argv[:-1], tmp_path / "file")
     assert "file: File exists" in refusal(capsys, *argv)
+
+
+def test_compare_holds_two_models_against_each_other(
+    config: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An untrained model, and the captions of some other program."""
+    results = tmp_path / "other.json"
+    said = [{"image_id": f"{k}.png", "caption": "a red square"} for k in range(8, 12)]
+    results.write_text(json.dumps(said))
+    out = tmp_path / "report"
+    argv = ("compare", checkpoint, results, "--data", config, "--out", out, "--images", 1)
+    code, lines, err = run(capsys, *argv)
+    rows = table(lines)
+    assert code == 0 and "report.html" in err
+    assert (rows["split"], rows["images"]) == ("val", "4")
+    assert rows["data set"] == f"folder in {config.parent / 'photos'}"
+    assert any(re.match(rf"{checkpoint} − {results} +difference +p$", line) for line in lines)
+    assert {path.name for path in out.iterdir()} == {"report.html", "report.md", "report.json"}
+    (out / "report.json").write_text("{}")
+    assert "report.json: is no comparison's" in refusal(capsys, *argv)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["soft"], "only one side is named"),
+        ([], "the following arguments are required: SIDE"),
+        (["soft", "sfot"], "sfot: neither a shipped model"),
+        (["a.json", "b.json"], "name them by --data CONFIG"),
+        (["a.json", "b.json", "--data", "shapes_soft"], "a.json: cannot be read"),
+        (["soft", "supervised", "train.epochs=3"], "only the data can be changed"),
+        (["soft", "supervised", "data.root=no such folder"], "no such folder"),
+        (["soft", "supervised", "--split", "tset"], "split tset"),
+    ],
+)
+def test_compare_refuses_in_one_line(
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said in refusal(capsys, "compare", *words)
+
+
+def test_compare_refuses_runs_of_other_data(
+    config: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a run was trained on is read from beside its checkpoint."""
+    for name, data in (("a", "val_images: 3"), ("b", "val_images: 4")):
+        shutil.copytree(checkpoint, tmp_path / name / "best")
+        settings = f"data: {{kind: shapes, {data}}}\ntrain: {{epochs: 1}}\n"
+        (tmp_path / name / "settings.yaml").write_text(settings)
+    argv = ("compare", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "out")
+    assert "the val splits of their data hold other images" in refusal(capsys, *argv)
+    code, lines, _ = run(capsys, *argv, "data.val_images=2")
+    assert code == 0 and table(lines)["images"] == "2"
 
 
 def test_unknown_setting_is_refused_with_the_nearest(

@@ -11,14 +11,35 @@ PACKAGE = Path(__file__).resolve().parents[1] / "showattend"
 
 #: A module imports from lower levels only.
 LEVELS = [
-    {"config", "images", "tokenizer", "attention", "losses", "shapes", "whole_files", "nouns"},
+    {
+        "config",
+        "images",
+        "tokenizer",
+        "attention",
+        "losses",
+        "shapes",
+        "whole_files",
+        "nouns",
+        "curves",
+    },
     {"vocabulary", "corpus", "encoder", "overlay"},
     {"decoder", "datasets", "results"},
     {"captioner", "boxes", "metrics", "references", "java_metrics"},
     {"search", "checkpoint", "grids", "batches", "diversity", "bootstrap", "pointing", "reinforce"},
-    {"predict", "grounding", "mentions", "supervision", "files", "report", "page"},
-    {"evaluate", "tables"},
-    {"train", "app", "scorecard"},
+    {
+        "predict",
+        "grounding",
+        "mentions",
+        "supervision",
+        "files",
+        "report",
+        "page",
+        "paired",
+        "gaze",
+    },
+    {"evaluate", "tables", "compare_page"},
+    {"train", "app", "scorecard", "sides"},
+    {"compare"},
     {"cli"},
     {"__main__"},
 ]
@@ -34,13 +55,14 @@ FENCES = {
     "pycocoevalcap": {"metrics"},
     "pycocotools": {"datasets"},
     "safetensors": {"checkpoint", "train"},
-    "matplotlib": {"overlay"},
+    "matplotlib": {"overlay", "curves"},
 }
 
 #: Modules with imports inside of functions, and what they import there.
 LAZY = {
     "__init__": {"showattend.predict"},  # `showattend --help` must not wait for torch
     "overlay": {"matplotlib"},  # nor those who draw nothing for matplotlib
+    "curves": {"matplotlib"},
     "cli": {"*"},  # each command loads what it needs
 }
 

@@ -1,0 +1,50 @@
+"""Learning curves: what the runs scored after every epoch, in one picture."""
+
+import base64
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Curve = Sequence[Mapping[str, float]]  # an epoch each, as metrics.jsonl has them
+
+METRICS = "metrics.jsonl"
+_PANELS = ("CIDEr-D", "BLEU-4", "loss")
+
+
+def read_curve(run: Path) -> Curve:
+    """The epochs of a run folder; none where it has no readable metrics.jsonl."""
+    try:
+        lines = (run / METRICS).read_text(encoding="utf-8").splitlines()
+        epochs = [json.loads(line) for line in lines]
+    except (OSError, ValueError):
+        return []
+    return [epoch for epoch in epochs if isinstance(epoch, dict) and "epoch" in epoch]
+
+
+def draw_curves(sides: Mapping[str, Mapping[str, Curve]]) -> str:
+    """An element of HTML that holds its own bytes: a colour for every side, a line for every run.
+
+    Args:
+        sides: side -> run -> its curve, with an epoch or more.
+    """
+    from matplotlib.figure import Figure  # as in `overlay`: only for those who draw
+
+    figure = Figure(figsize=(11, 3.2), layout="constrained")
+    for axes, name in zip(figure.subplots(1, len(_PANELS)), _PANELS, strict=True):
+        for place, (side, runs) in enumerate(sides.items()):
+            for number, curve in enumerate(runs.values()):
+                _line(axes, curve, name, f"C{place}", side if number == 0 else None)
+        axes.set_title(name)
+        axes.set_xlabel("epoch")
+    figure.axes[0].legend(frameon=False)
+    file = io.BytesIO()
+    figure.savefig(file, format="svg", metadata={"Date": None})
+    source = base64.b64encode(file.getvalue()).decode()
+    return f'<img alt="learning curves" src="data:image/svg+xml;base64,{source}">'
+
+
+def _line(axes: Any, curve: Curve, name: str, colour: str, label: str | None) -> None:
+    known = [(epoch["epoch"], epoch[name]) for epoch in curve if name in epoch]
+    axes.plot(*zip(*known, strict=True) if known else ([], []), color=colour, label=label)

@@ -25,7 +25,7 @@ from PIL import Image
 
 from showattend.checkpoint import CheckpointError
 from showattend.config import ConfigError, SearchSettings
-from showattend.files import alpha_maps, told_weights
+from showattend.files import told_weights
 from showattend.images import ImageError, Resize, open_photograph
 from showattend.overlay import (
     DISPLAY_SIDE,
@@ -145,7 +145,7 @@ def write_files(
     figure, animation, data = (
         folder / f"{stem}_{name}" for name in ("figure.png", "words.gif", "caption.json")
     )
-    caption, alpha_Thw = reading.caption, alpha_maps(reading.caption)
+    caption, alpha_Thw = reading.caption, reading.caption.alpha_maps()
     seen = (reading.photo, caption.words, caption.maps(), reading.resize)
     save_figure(figure, *seen, caption.text, alpha_Thw)
     save_animation(animation, *seen, strength=strength, alpha_Thw=alpha_Thw)
@@ -227,7 +227,7 @@ def _view_html(reading: Reading, strength: float, named: bool) -> str:
     caption, maps_Thw, alpha_Thw = (
         reading.caption,
         reading.caption.maps(),
-        alpha_maps(reading.caption),
+        reading.caption.alpha_maps(),
     )
     overlays = word_overlays(reading.photo, maps_Thw, reading.resize, strength, alpha_Thw)
     hard = windows(maps_Thw, alpha_Thw) is not None

@@ -172,16 +172,11 @@ class Report:
         return json.dumps(entry)  # in ASCII, so that no encoding of the output can spoil it
 
 
-def alpha_maps(caption: Caption) -> np.ndarray:
-    """The attention's distribution as T maps of the grid, (T, h, w)."""
-    return caption.alpha.reshape(caption.maps().shape)
-
-
 def told_weights(caption: Caption) -> dict[str, Any]:
     """The weights for programs; beside those of a hard look the distribution it comes from."""
     told = {"attention": _as_lists(caption.maps())}
     if not np.array_equal(caption.weights, caption.alpha):
-        told["alpha"] = _as_lists(alpha_maps(caption))
+        told["alpha"] = _as_lists(caption.alpha_maps())
     return told
 
 
@@ -238,7 +233,7 @@ class Overlays:
         """
         photo = open_photograph(path)
         seen = (photo, caption.words, caption.maps(), self.resize)
-        alpha_Thw = alpha_maps(caption)
+        alpha_Thw = caption.alpha_maps()
         try:
             name = self._new_name(_safe_stem(path))
             figure, animation = self.folder / f"{name}.png", self.folder / f"{name}.gif"

@@ -52,7 +52,7 @@ def point_at_shapes(captions: Mapping[ImageId, Caption], pictures: Sequence[Pict
         if caption is None or not isinstance(picture.source, ShapeScene):
             continue
         # Not the weights: those of a window of cells have no single peak.
-        maps_Thw = caption.alpha.reshape(-1, caption.regions.height, caption.regions.width)
+        maps_Thw = caption.alpha_maps()
         for position, boxes in noun_boxes(picture.source, caption.words):
             nouns += 1
             hits += inside(peak(maps_Thw[position], CANVAS, CANVAS), boxes)

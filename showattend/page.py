@@ -70,8 +70,10 @@ def overlay(picture: Picture, caption: Caption, resize: Resize) -> str:
     Raises:
         ImageError: the picture cannot be opened.
     """
-    drawn = caption_figure(picture.open(), caption.words, caption.maps(), resize).convert("RGB")
+    drawn = caption_figure(
+        picture.open(), caption.words, caption.maps(), resize, alpha_Thw=caption.alpha_maps()
+    )
     file = io.BytesIO()
-    drawn.save(file, "JPEG", quality=80)
+    drawn.convert("RGB").save(file, "JPEG", quality=80)
     source = base64.b64encode(file.getvalue()).decode()
     return f'<img alt="{html.escape(caption.text)}" src="data:image/jpeg;base64,{source}">'

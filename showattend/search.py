@@ -40,7 +40,8 @@ class Caption:
     Attributes:
         words: the words, without marks.
         log_prob: log p(words, end mark | photograph) in nats, not normalised by length.
-        weights: (T, P), the weights the context was made with; every row sums to 1.
+        weights: (T, P), the weights the context was made with; every row sums to 1. Of a hard look
+            they are even over one cell, or over the window around it, and 0 elsewhere.
         alpha: (T, P), the attention distribution; the same as ``weights`` for soft attention.
         heads: (T, L, H, P) where the model has several layers or heads, else None.
         regions: what the P cells are.
@@ -64,6 +65,10 @@ class Caption:
     def maps(self) -> np.ndarray:
         """The weights as T maps of the grid, (T, h, w)."""
         return self.weights.reshape(-1, self.regions.height, self.regions.width)
+
+    def alpha_maps(self) -> np.ndarray:
+        """The attention's distribution as T maps of the grid, (T, h, w)."""
+        return self.alpha.reshape(-1, self.regions.height, self.regions.width)
 
 
 @torch.inference_mode()

@@ -432,7 +432,7 @@ def _score_checkpoint(args: argparse.Namespace) -> int:
     seconds = time.perf_counter() - began
     facts = {
         "checkpoint": args.checkpoint,
-        "data set": data.kind if data.root is None else f"{data.kind} in {data.root}",
+        "data set": _data_set(data),
         "split": split,
         "images": f"{len(captions)}",
         **({"left out": f"{skipped} that cannot be opened"} if skipped else {}),
@@ -489,7 +489,7 @@ def _compare(args: argparse.Namespace) -> int:
     runs, pictures = caption_sides(sides, split, device, corrupt=data.corrupt, beam_size=args.beam)
     facts = {
         "sides": " against ".join(sides),
-        "data set": data.kind if data.root is None else f"{data.kind} in {data.root}",
+        "data set": _data_set(data),
         "split": args.split,
         "images": f"{len(pictures)}",
         "beam": f"{args.beam}" if args.beam is not None else "each model's own",
@@ -545,6 +545,10 @@ def _data_config(checkpoint: Path, wanted: str | None) -> Path:
     if _PACKAGE in checkpoint.parents:
         return _config_file(_SHIPPED_CONFIG)
     raise CheckpointError(f"{checkpoint}: belongs to no run; name its data by --data CONFIG")
+
+
+def _data_set(data: "DataSettings") -> str:
+    return data.kind if data.root is None else f"{data.kind} in {data.root}"
 
 
 def _is_setting(word: str) -> bool:

@@ -13,6 +13,7 @@ from showattend.datasets import ImageId, Picture
 from showattend.grids import Grids, LiveGrids
 from showattend.grounding import attend_phrases, point_at_phrases, point_at_shapes
 from showattend.images import Resize
+from showattend.losses import entropies
 from showattend.metrics import score_captions
 from showattend.pointing import shares
 from showattend.search import Caption, beam_search
@@ -67,7 +68,7 @@ def score_split(
 def attention_entropy(captions: Iterable[Caption]) -> float:
     """Mean over words of -sum_i alpha_i ln alpha_i; ln P for a flat map, 0 for a single cell."""
     alpha_NP = np.concatenate([caption.alpha for caption in captions]).astype(np.float64)
-    return float(-(alpha_NP * np.log(np.maximum(alpha_NP, 1e-30))).sum(axis=1).mean())
+    return float(entropies(torch.from_numpy(alpha_NP)).mean())
 
 
 def phrase_pointing(

@@ -128,21 +128,20 @@ def _score_term(
 ) -> Tensor:
     """(R - b) log p(s_t | a), (B, K, T): only its gradient matters."""
     spoken_BKT = episode.taught.spoken_BKT
+    looked_BKT = spoken_BKT & episode.sampled_B[:, None, None]
     return_BKT, count_BKT = returns(episode.objective_BKT, spoken_BKT, to_go=settings.reward_to_go)
     match settings.baseline:
         case "none":
             baseline_BKT = torch.zeros_like(return_BKT)
         case "moving_average":
             baseline_BKT = average.of(count_BKT)
-            counted_BKT = spoken_BKT & episode.sampled_B[:, None, None]
-            average.add(return_BKT[counted_BKT], count_BKT[counted_BKT])
+            average.add(return_BKT[looked_BKT], count_BKT[looked_BKT])
         case "self_critical":
             assert greedy is not None
             baseline_BKT, _ = returns(greedy.objective_BKT, spoken_BKT, to_go=settings.reward_to_go)
         case "leave_one_out":
             baseline_BKT = leave_one_out(return_BKT, settings.samples)
-    counts_BKT = spoken_BKT & episode.sampled_B[:, None, None]
-    return (return_BKT - baseline_BKT) * episode.taught.log_chosen_BKT * counts_BKT
+    return (return_BKT - baseline_BKT) * episode.taught.log_chosen_BKT * looked_BKT
 
 
 def returns(objective_BKT: Tensor, spoken_BKT: Tensor, *, to_go: bool) -> tuple[Tensor, Tensor]:

@@ -243,8 +243,7 @@ def _train_step(
     with torch.autocast(device.type, torch.bfloat16, enabled=settings.bf16):
         scene = captioner.look(run.train.read(batch.positions, batch.mirrored).to(device))
         sampling = settings.scheduled_sampling * (epoch - 1) / max(settings.epochs - 1, 1)
-        total, taught = _tell(run, scene, batch.words_BKT.to(device), sampling, progress)
-        loss = word_loss(taught.logits_NV, taught.targets_N, weights.label_smoothing)
+        total, loss, taught = _tell(run, scene, batch.words_BKT.to(device), sampling, progress)
     alpha_BKTP = taught.alpha_BKTP.float()
     penalty = doubly_stochastic_penalty(
         alpha_BKTP, taught.spoken_BKT, weights.doubly_stochastic_target
@@ -271,14 +270,15 @@ def _train_step(
 
 def _tell(
     run: Run, scene: Scene, words_BKT: torch.Tensor, sampling: float, progress: float
-) -> tuple[torch.Tensor, Taught]:
-    """Teacher forcing: the words' loss, whose gradient trains, and what was told."""
+) -> tuple[torch.Tensor, torch.Tensor, Taught]:
+    """Teacher forcing: what is minimised, the words' loss (soft attention's is both), the rest."""
     settings, smoothing = run.settings, run.settings.loss.label_smoothing
     decoder = run.captioner.decoder
     if settings.decoder.look == "soft":
         taught = teach(decoder, scene, words_BKT, sampling)
-        return word_loss(taught.logits_NV, taught.targets_N, smoothing), taught
-    return hard_attention_step(
+        loss = word_loss(taught.logits_NV, taught.targets_N, smoothing)
+        return loss, loss, taught
+    total, taught = hard_attention_step(
         decoder,
         scene,
         words_BKT,
@@ -288,6 +288,9 @@ def _tell(
         sampling=sampling,
         progress=progress,
     )
+    with torch.no_grad():
+        loss = word_loss(taught.logits_NV, taught.targets_N, smoothing)
+    return total, loss, taught
 
 
 def _wanted(run: Run, batch: Batch) -> torch.Tensor:

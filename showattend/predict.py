@@ -32,8 +32,9 @@ AnyPhotograph = TypeVar("AnyPhotograph", bound=Photograph)
 
 
 def shipped_models() -> list[str]:
-    """Names of the checkpoints that come with the package."""
-    return sorted(path.parent.name for path in _SHIPPED.glob("*/config.json"))
+    """Names of the checkpoints that come with the package, the one that `load` takes first."""
+    names = (path.parent.name for path in _SHIPPED.glob("*/config.json"))
+    return sorted(names, key=lambda name: (name != "soft", name))
 
 
 def load(model: str | Path = "soft", device: str = "auto") -> "CaptionModel":

@@ -10,6 +10,7 @@ import pytest
 import torch
 from conftest import MakePicture
 
+from showattend import predict
 from showattend.checkpoint import Checkpoint, CheckpointError, save_checkpoint
 from showattend.config import Attention, ConfigError
 from showattend.predict import Caption, CaptionModel, DeviceError, choose_device, load
@@ -25,6 +26,17 @@ def photo(make_picture: MakePicture) -> Path:
     source = make_picture("dog.png").source
     assert isinstance(source, Path)
     return source
+
+
+def test_the_model_that_load_takes_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("hard", "other", "soft"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    (tmp_path / "half_made").mkdir()
+    monkeypatch.setattr(predict, "_SHIPPED", tmp_path)
+    assert predict.shipped_models() == ["soft", "hard", "other"]
 
 
 @pytest.mark.parametrize(

@@ -3,63 +3,75 @@
 Between the last two stands a choice: soft attention takes all cells by their weights, hard
 attention one of them.
 
-The scores need the grid's keys and the decoder's state; the keys do not depend on the word, so they
-are projected once per image, outside the word loop.
+The scores need the cells' keys and the decoder's state (`scores`); keys and values do not depend on
+the word, so they are computed once per image, outside the word loop.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
-class AdditiveScore(nn.Module):
-    """e_ti = v . tanh(W a_i + U h), Bahdanau et al. 2015 (arXiv 1409.0473), app. A.1.2, used by
-    Xu et al. 2015 as f_att (eq. 4). ``v`` has no bias: softmax would cancel it, its gradient is 0.
-
-    Args:
-        cells: C, width of a grid cell.
-        query: Q, width of the query.
-        width: A, width of the hidden layer.
-    """
-
-    def __init__(self, *, cells: int, query: int, width: int) -> None:
-        super().__init__()
-        self.key = nn.Linear(cells, width)
-        self.query = nn.Linear(query, width, bias=False)
-        self.v = nn.Linear(width, 1, bias=False)
-
-    def keys(self, grid_BPC: Tensor) -> Tensor:
-        """W a_i, (B, P, A): once per image."""
-        keys_BPA: Tensor = self.key(grid_BPC)
-        return keys_BPA
-
-    def forward(self, query_BKQ: Tensor, keys_BPA: Tensor) -> Tensor:
-        """Scores (B, K, P) of every cell for each of an image's K queries."""
-        query_BK1A = self.query(query_BKQ).unsqueeze(2)
-        scores_BKP1: Tensor = self.v(torch.tanh(keys_BPA.unsqueeze(1) + query_BK1A))
-        return scores_BKP1.squeeze(-1)
-
-
-#: What is looked at, given alpha (B, K, P): rows that sum to 1, of the same shape.
+#: What is looked at, given alpha (B, K, H, P): rows that sum to 1, of the same shape.
 Choice = Callable[[Tensor], Tensor]
 
 
-def expectation(alpha_BKP: Tensor) -> Tensor:
+@dataclass(frozen=True)
+class Look:
+    """What one look of K queries takes in: the context, and where it came from.
+
+    ``alpha_BKHP`` is the distribution of every head; ``chosen_BKHP`` is what was made of it: the
+    same, or 1 at one cell.
+    """
+
+    context_BKC: Tensor
+    alpha_BKHP: Tensor
+    chosen_BKHP: Tensor
+
+
+def attend(
+    scores_BHKP: Tensor,
+    values_BHPc: Tensor,
+    mask_BP: Tensor | None,
+    choose: Choice,
+    glimpse: Callable[[Tensor], Tensor],
+) -> Look:
+    """Softmax, choice, weighted sum (Xu et al. 2015, eqs. 5 and 13); the heads' contexts are laid
+    side by side.
+
+    Args:
+        values_BHPc: what is summed up: every head has its own c = C / H of the cells' channels.
+        mask_BP: False where there is no cell; such places get a weight of exactly 0. None: all are.
+    """
+    if mask_BP is not None:
+        scores_BHKP = scores_BHKP.masked_fill(~mask_BP[:, None, None, :], -torch.inf)
+    alpha_BKHP = scores_BHKP.softmax(dim=-1).transpose(1, 2)
+    chosen_BKHP = choose(alpha_BKHP)
+    context_BHKc = glimpse(chosen_BKHP).transpose(1, 2) @ values_BHPc
+    return Look(context_BHKc.transpose(1, 2).flatten(2), alpha_BKHP, chosen_BKHP)
+
+
+def heads_of(values_BPC: Tensor, heads: int) -> Tensor:
+    """(B, P, C) -> (B, H, P, C / H): every head has its own slice of the channels."""
+    return values_BPC.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def expectation(alpha_BKHP: Tensor) -> Tensor:
     """Soft attention: all cells, each by its weight (Xu et al. 2015, eq. 13)."""
-    return alpha_BKP
+    return alpha_BKHP
 
 
-def argmax(alpha_BKP: Tensor) -> Tensor:
+def argmax(alpha_BKHP: Tensor) -> Tensor:
     """Hard attention at inference: the one likeliest cell."""
-    return one_cell(alpha_BKP.argmax(dim=-1), alpha_BKP)
+    return one_cell(alpha_BKHP.argmax(dim=-1), alpha_BKHP)
 
 
-def sample(alpha_BKP: Tensor) -> Tensor:
+def sample(alpha_BKHP: Tensor) -> Tensor:
     """Hard attention: one cell, s_t ~ Categorical(alpha_t) (Xu et al. 2015, eq. 8)."""
-    cell_N1 = torch.multinomial(alpha_BKP.detach().flatten(0, 1), 1)
-    return one_cell(cell_N1.view(alpha_BKP.shape[:2]), alpha_BKP)
+    cell_N1 = torch.multinomial(alpha_BKHP.detach().flatten(0, -2), 1)
+    return one_cell(cell_N1.view(alpha_BKHP.shape[:-1]), alpha_BKHP)
 
 
 def gumbel(temperature: float) -> Choice:
@@ -67,9 +79,9 @@ def gumbel(temperature: float) -> Choice:
     Gumbel-softmax (Jang et al. 2017, arXiv 1611.01144, section 2.2). Biased, of low variance.
     """
 
-    def choose(alpha_BKP: Tensor) -> Tensor:
-        log_alpha_BKP = alpha_BKP.clamp_min(torch.finfo(alpha_BKP.dtype).tiny).log()
-        return F.gumbel_softmax(log_alpha_BKP, tau=temperature, hard=True)
+    def choose(alpha_BKHP: Tensor) -> Tensor:
+        log_alpha_BKHP = alpha_BKHP.clamp_min(torch.finfo(alpha_BKHP.dtype).tiny).log()
+        return F.gumbel_softmax(log_alpha_BKHP, tau=temperature, hard=True)
 
     return choose
 
@@ -77,17 +89,17 @@ def gumbel(temperature: float) -> Choice:
 def partly_expected(choose: Choice, expected_B: Tensor) -> Choice:
     """The expectation for some images, a choice for the others (Xu et al. 2015, section 4.1)."""
 
-    def mixed(alpha_BKP: Tensor) -> Tensor:
+    def mixed(alpha_BKHP: Tensor) -> Tensor:
         # teach() goes on with the leading images only, those whose captions are not over.
-        expected_B11 = expected_B[: len(alpha_BKP), None, None]
-        return torch.where(expected_B11, alpha_BKP, choose(alpha_BKP))
+        expected_B111 = expected_B[: len(alpha_BKHP), None, None, None]
+        return torch.where(expected_B111, alpha_BKHP, choose(alpha_BKHP))
 
     return mixed
 
 
-def one_cell(cell_BK: Tensor, like_BKP: Tensor) -> Tensor:
-    """1 at the cell and 0 elsewhere, (B, K, P)."""
-    return torch.zeros_like(like_BKP).scatter_(-1, cell_BK.unsqueeze(-1), 1.0)
+def one_cell(cell_X: Tensor, like_XP: Tensor) -> Tensor:
+    """1 at the cell and 0 elsewhere, (..., P)."""
+    return torch.zeros_like(like_XP).scatter_(-1, cell_X.unsqueeze(-1), 1.0)
 
 
 class Glimpse(nn.Module):
@@ -113,6 +125,6 @@ class Glimpse(nn.Module):
         self.side = side
         self.register_buffer("windows_PP", windows_PP, persistent=False)
 
-    def forward(self, chosen_BKP: Tensor) -> Tensor:
-        """The weight of every cell in the context, (B, K, P)."""
-        return chosen_BKP if self.side == 1 else chosen_BKP @ self.windows_PP
+    def forward(self, chosen_XP: Tensor) -> Tensor:
+        """The weight of every cell in the context, (..., P)."""
+        return chosen_XP if self.side == 1 else chosen_XP @ self.windows_PP

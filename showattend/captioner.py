@@ -6,6 +6,8 @@ from torch import Tensor, nn
 from showattend.config import DecoderSettings, EncoderSettings
 from showattend.decoder import Decoder, Scene
 from showattend.encoder import Encoder, GridShape, as_grid
+from showattend.recurrent import GruDecoder, LstmDecoder
+from showattend.transformer import TransformerDecoder
 
 #: More photographs at a time make tensors for which the C library asks the system for fresh memory
 #: each time: a quarter slower.
@@ -60,10 +62,17 @@ def build_captioner(
         pretrained: overrides the setting; False where a checkpoint brings the weights.
     Raises:
         EncoderError: the backbone cannot be built.
+        DecoderError: the decoder's settings do not fit the grid.
     """
     options = encoder.model_dump()
     if pretrained is not None:
         options["pretrained"] = pretrained
     network = Encoder(**options)
     shape = network.grid_shape(size)
-    return Captioner(network, Decoder(grid=shape, words=words, **decoder.model_dump()), shape)
+    return Captioner(network, build_decoder(shape, words, decoder), shape)
+
+
+def build_decoder(grid: GridShape, words: int, settings: DecoderSettings) -> Decoder:
+    """The decoder of ``settings.kind``. Raises: DecoderError."""
+    kinds = {"lstm": LstmDecoder, "gru": GruDecoder, "transformer": TransformerDecoder}
+    return kinds[settings.kind](grid, words, settings)

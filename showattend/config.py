@@ -20,13 +20,16 @@ def _odd(side: int) -> int:
 
 Resize = Literal["squash", "crop", "pad"]
 Attention = Literal["argmax", "sample", "expectation"]
+ScoreName = Literal["additive", "dot", "scaled_dot", "cosine", "general", "location"]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Chance = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(strict=True, ge=1)]  # strict: `yes` is not 1
 #: Beyond these no machine's memory reaches, and a slip of the hand is likelier.
 Width = Annotated[int, Field(strict=True, ge=1, le=65_536)]
-Words = Annotated[int, Field(strict=True, ge=1, le=1_000)]
+MOST_WORDS = 1_000
+Words = Annotated[int, Field(strict=True, ge=1, le=MOST_WORDS)]
 Odd = Annotated[int, Field(strict=True, ge=1, le=63), AfterValidator(_odd)]
+Layers = Annotated[int, Field(strict=True, ge=1, le=24)]
 Mean = Annotated[float, Field(ge=0.0, le=1.0)]
 Deviation = Annotated[float, Field(ge=0.001, le=10.0)]
 Positive = Annotated[float, Field(gt=0.0)]
@@ -101,12 +104,22 @@ class EncoderSettings(_Section):
 
 
 class DecoderSettings(_Section):
-    """The LSTM that writes the words (Xu et al. 2015, section 3.1.2)."""
+    """What writes the words: an LSTM (Xu et al. 2015, section 3.1.2), a GRU or a Transformer."""
 
-    #: E, D and A of the shape legend.
+    kind: Literal["lstm", "gru", "transformer"] = "lstm"
+    #: E, D and A of the shape legend. Of a Transformer, E is the width of its layers and D that
+    #: within their feed-forward networks.
     embedding: Width = 256
     hidden: Width = 512
     attention: Width = 256
+    #: L, layers of a Transformer; the others have one.
+    layers: Layers = 1
+    #: How cells are compared with what is asked for: see showattend/scores.py.
+    score: ScoreName = "additive"
+    #: H, of every attention: each looks by itself, at a slice of the channels.
+    heads: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
+    #: Blocks of self-attention among the cells, before the decoder looks at them; 0 is none.
+    grid_layers: Annotated[int, Field(strict=True, ge=0, le=24)] = 0
     #: Width of the grid projection relu(W_g LayerNorm(a_i)); null is the paper: the CNN's vectors.
     projection: Width | None = 512
     #: Each cell also says where it lies (x, y): what "to the left of" is read from.
@@ -118,8 +131,29 @@ class DecoderSettings(_Section):
     #: A look takes in the n x n cells around the chosen one (their mean); 1 is that cell alone.
     glimpse: Odd = 1
     dropout: Probability = 0.5
+    #: What lies around the sum from which an LSTM or a GRU writes a word: nothing (the paper's eq.
+    #: 7), a tanh, or the larger of each two numbers (maxout; Bahdanau et al. 2015).
+    deep_output: Literal["linear", "tanh", "maxout"] = "linear"
     #: The output layer uses the word embeddings' own matrix.
     tie_embeddings: bool = True
+
+    @model_validator(mode="after")
+    def _fit(self) -> "DecoderSettings":
+        if self.attention % self.heads:
+            raise ValueError(f"decoder.heads is {self.heads}: must divide decoder.attention")
+        if self.kind != "transformer":
+            if self.layers != 1:
+                raise ValueError(
+                    f"decoder.layers: a {self.kind} has 1; a transformer may have more"
+                )
+            return self
+        if self.embedding % 2 or self.embedding % self.heads:
+            raise ValueError("decoder.embedding: 2 and decoder.heads must divide a transformer's")
+        if self.word_in_query:
+            raise ValueError("decoder.word_in_query: a transformer has read the word; leave it out")
+        if self.deep_output != "linear":
+            raise ValueError("decoder.deep_output: a transformer's is linear; leave it out")
+        return self
 
 
 class LossSettings(_Section):
@@ -233,6 +267,8 @@ class Settings(_Section):
     def _fit(self) -> "Settings":
         if self.encoder.fused and self.decoder.projection is None:
             raise ValueError("decoder.projection is null: encoder.fused needs one to join two maps")
+        if self.decoder.kind == "transformer" and self.train.scheduled_sampling:
+            raise ValueError("train.scheduled_sampling: of an lstm or a gru; a transformer's is 0")
         needs = "loss.attention" if self.loss.attention else "train.select_on=pointing"
         wanted = self.loss.attention or self.train.select_on == "pointing"
         if wanted and self.data.boxes is None and self.data.kind != "shapes":

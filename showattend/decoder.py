@@ -1,134 +1,139 @@
-"""The LSTM that looks at the grid and writes a word at a time (Xu et al. 2015, section 3.1.2).
+"""What every decoder has: it looks at a grid and writes a word at a time.
 
-One :meth:`Decoder.step` serves training, beam search and sampling. What does not depend on the word
-(grid projection, attention keys) is computed once per image by :meth:`Decoder.look`; in training,
-the output layer runs once for all words, after the loop.
+One :meth:`Decoder.step` serves beam search, sampling and forced sentences; :meth:`Decoder.teach`
+tells whole captions in training. What does not depend on the word (the cells, the attention's keys
+and values) is computed once per image by :meth:`Decoder.look`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from showattend.attention import AdditiveScore, Choice, Glimpse, argmax, expectation, sample
-from showattend.config import Attention
+from showattend.attention import Choice, Glimpse, argmax, expectation, sample
+from showattend.cells import Coordinates, FusedProjection, GridProjection
+from showattend.config import Attention, DecoderSettings
 from showattend.encoder import GridShape
+from showattend.self_attention import GridSelfAttention
 from showattend.vocabulary import PAD, START
+
+
+class DecoderError(ValueError):
+    """Settings of a decoder that do not fit together: one clear line."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What the decoder sees of B photographs: computed once, used at every word."""
+    """What the decoder sees of B photographs: computed once, used at every word.
+
+    ``keys`` and ``values`` have one tensor for each layer of attention; ``values`` are
+    (B, H, P, c), ``keys`` what the layer's score function makes of the cells. ``mask_BP`` is False
+    where an image has no cell; None where all are there.
+    """
 
     grid_BPC: Tensor
-    keys_BPA: Tensor
+    keys: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
+    mask_BP: Tensor | None = None
 
     def select(self, images: Tensor | slice) -> "Scene":
         """The same of some of the images."""
-        return Scene(self.grid_BPC[images], self.keys_BPA[images])
+        return Scene(
+            self.grid_BPC[images],
+            tuple(keys[images] for keys in self.keys),
+            tuple(values[images] for values in self.values),
+            None if self.mask_BP is None else self.mask_BP[images],
+        )
 
 
-@dataclass(frozen=True)
 class State:
-    """The LSTM's memory of K captions of B photographs."""
+    """The memory of K captions of B photographs: a dataclass of tensors (B, K, ...)."""
 
-    hidden_BKD: Tensor
-    cell_BKD: Tensor
+    def select(self, images: Tensor | slice, captions: Tensor | slice = slice(None)) -> Self:
+        """The same of some images, and of the first captions of each."""
+        return self._each(lambda value: value[images, captions])
 
-    def select(self, images: Tensor | slice, captions: Tensor | slice = slice(None)) -> "State":
-        """The same of some images, and of the first or chosen captions of each."""
-        return State(self.hidden_BKD[images, captions], self.cell_BKD[images, captions])
+    def follow(self, parent_BK: Tensor) -> Self:
+        """Caption k of an image goes on from what caption parent[b, k] was."""
+        images_B1 = torch.arange(len(parent_BK), device=parent_BK.device).unsqueeze(1)
+        return self._each(lambda value: value[images_B1, parent_BK])
 
+    def repeated(self, captions: int) -> Self:
+        """Of (B, 1, ...): K captions an image that all stand here."""
+        return self._each(lambda value: value.expand(-1, captions, *value.shape[2:]))
 
-@dataclass(frozen=True)
-class Read:
-    """What words say before anything is seen: embeddings (..., E), their part of the LSTM's gates
-    (..., G), G = 4 D: input, forget, candidate and output.
-    """
-
-    embedded: Tensor
-    gates: Tensor
-
-    def at(self, places: Tensor) -> "Read":
-        """What the words at some places of the first axis say, for any shape of places."""
-        return Read(F.embedding(places, self.embedded), F.embedding(places, self.gates))
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        return type(self)(**{name: change(value) for name, value in vars(self).items()})
 
 
 @dataclass(frozen=True)
 class Step:
-    """One word's worth: the new state, the gated context it used, and where it looked.
+    """One word's worth: the new state, the next words' logits, and where the decoder looked.
 
-    ``alpha_BKP`` is the attention's distribution; ``chosen_BKP`` is what was made of it: the same,
-    or 1 at one cell.
+    ``alpha_BKHP`` is the attention's distribution in every head, layer by layer; ``chosen_BKHP`` is
+    what was made of it: the same, or 1 at one cell.
     """
 
     state: State
-    context_BKC: Tensor
-    alpha_BKP: Tensor
-    chosen_BKP: Tensor
+    logits_BKV: Tensor
+    alpha_BKHP: Tensor
+    chosen_BKHP: Tensor
 
 
-class GridProjection(nn.Module):
-    """a_i <- dropout(relu(W_g LayerNorm(a_i))): the CNN's features in the decoder's own terms."""
+@dataclass(frozen=True)
+class Taught:
+    """What teacher forcing gives for a batch of captions.
 
-    def __init__(self, *, channels: int, width: int, dropout: float) -> None:
-        super().__init__()
-        # No scale and shift of its own: the linear layer behind it has them already.
-        self.norm = nn.LayerNorm(channels, elementwise_affine=False)
-        self.linear = nn.Linear(channels, width)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, grid_BPC: Tensor) -> Tensor:
-        return self.dropout(torch.relu(self.linear(self.norm(grid_BPC))))
-
-
-class FusedProjection(nn.Module):
-    """a_i <- dropout(relu(W_e LayerNorm(early_i) + W_l LayerNorm(late_i))) of a fused grid.
-
-    The late map is projected before it is enlarged to the early one's cells (bilinear): the two
-    commute, and it has a fraction of the cells. Lin et al. 2017 (arXiv 1612.03144) join maps so.
+    ``logits_NV`` and ``targets_N`` hold only the words that are there, ordered by position, then
+    image, then caption; ``alpha_BKTHP`` is 0 where no word stands (``spoken_BKT`` is False).
+    ``log_chosen_BKT`` is the log probability of the chosen cells, 0 where no word stands.
     """
 
-    def __init__(self, *, shape: GridShape, width: int, dropout: float) -> None:
-        super().__init__()
-        self.shape = shape
-        self.early_norm = nn.LayerNorm(shape.early, elementwise_affine=False)
-        self.late_norm = nn.LayerNorm(shape.channels, elementwise_affine=False)
-        self.early = nn.Linear(shape.early, width)
-        self.late = nn.Linear(shape.channels, width, bias=False)
-        self.dropout = nn.Dropout(dropout)
+    logits_NV: Tensor
+    targets_N: Tensor
+    alpha_BKTHP: Tensor
+    log_chosen_BKT: Tensor
+    spoken_BKT: Tensor
 
-    def forward(self, grid_BQC: Tensor) -> Tensor:
-        late_BChw, early_BChw = self.shape.unpack(grid_BQC)
-        late_BhwC = self.late(self.late_norm(late_BChw.permute(0, 2, 3, 1)))
-        early_BhwC = self.early(self.early_norm(early_BChw.permute(0, 2, 3, 1)))
-        enlarged_BChw = F.interpolate(
-            late_BhwC.permute(0, 3, 1, 2), size=early_BhwC.shape[1:3], mode="bilinear"
+    @classmethod
+    def of(
+        cls, logits_NV: Tensor, words_BKT: Tensor, alpha_NHP: Tensor, chosen_NHP: Tensor
+    ) -> "Taught":
+        """From what was told of the words that are there, in the order of ``logits_NV``."""
+        spoken_BKT = words_BKT != PAD
+        probability_NH = (alpha_NHP * chosen_NHP.detach()).sum(dim=-1)
+        log_chosen_N = probability_NH.clamp_min(1e-30).log().sum(dim=-1)
+        return cls(
+            logits_NV,
+            words_BKT.permute(2, 0, 1)[spoken_BKT.permute(2, 0, 1)],
+            _placed(alpha_NHP, spoken_BKT),
+            _placed(log_chosen_N, spoken_BKT),
+            spoken_BKT,
         )
-        both_BhwC = early_BhwC + enlarged_BChw.permute(0, 2, 3, 1)
-        return self.dropout(torch.relu(both_BhwC)).flatten(1, 2)
+
+    def mean_alpha(self) -> Tensor:
+        """The attention's distribution, (B, K, T, P): the mean over layers and heads."""
+        return self.alpha_BKTHP.mean(dim=3)
+
+    def place(self, values_N: Tensor) -> Tensor:
+        """One value a word, from the order of ``logits_NV`` to (B, K, T), 0 where none stands."""
+        return _placed(values_N, self.spoken_BKT)
 
 
-class Coordinates(nn.Module):
-    """a_i <- [a_i; x_i; y_i]: each cell says where it lies, in cells from the middle of the grid.
+def _placed(values_N: Tensor, spoken_BKT: Tensor) -> Tensor:
+    """Of each word a value, or a row of them, to its place among the words; 0 elsewhere."""
+    spoken_TBK = spoken_BKT.permute(2, 0, 1)  # the order of the rows
+    values_TBK = values_N.new_zeros(*spoken_TBK.shape, *values_N.shape[1:])
+    values_TBK[spoken_TBK] = values_N
+    return values_TBK.movedim(0, 2)
 
-    A CNN's features say what is in a cell, and hardly where (Liu et al. 2018, CoordConv). With
-    them, z_t holds the place that attention looked at. Counted in cells, the two numbers are heard
-    among the many: between -1 and 1, relations such as "above" were learned far later.
-    """
 
-    places_P2: Tensor
-
-    def __init__(self, height: int, width: int) -> None:
-        super().__init__()
-        y_h, x_w = (torch.arange(n) - (n - 1) / 2 for n in (height, width))
-        places_P2 = torch.cartesian_prod(y_h, x_w).flip(-1)  # row by row, as cells lie in a grid
-        self.register_buffer("places_P2", places_P2, persistent=False)
-
-    def forward(self, grid_BPC: Tensor) -> Tensor:
-        return torch.cat([grid_BPC, self.places_P2.expand(len(grid_BPC), -1, -1)], dim=-1)
+def inputs_of(words_BKT: Tensor) -> Tensor:
+    """The words that are read where these are to be written: START, then all but the last."""
+    return F.pad(words_BKT[:, :, :-1], (1, 0), value=START)
 
 
 class Decoder(nn.Module):
@@ -137,83 +142,95 @@ class Decoder(nn.Module):
     Args:
         grid: shape of the encoder's grid.
         words: V, size of the vocabulary.
-        embedding, hidden, attention: E, D, A of the shape legend.
-        projection: width of the grid projection; None uses the grid as it is (the paper).
-        coordinates: each cell also says where in the grid it lies.
-        word_in_query: attention also hears the word just written, y_{t-1}. In the paper it knows
-            h_{t-1} alone, so it looks before it knows which of two things has been begun.
-        look: "soft", or "hard", which takes one cell for a word: the likeliest, unless told.
-        glimpse: side of the window of cells that a look takes in; 1 is the cell alone.
-        dropout: on the projected grid, the word embeddings and the output layer.
-        tie_embeddings: the output layer L_o is the embedding matrix E.
+    Raises:
+        DecoderError: the heads do not divide the cells; one line.
+
+    ``layers`` and ``heads`` say what the axis H of a step's attention is made of.
     """
 
-    def __init__(
-        self,
-        *,
-        grid: GridShape,
-        words: int,
-        embedding: int,
-        hidden: int,
-        attention: int,
-        projection: int | None,
-        coordinates: bool,
-        word_in_query: bool,
-        look: Literal["soft", "hard"],
-        glimpse: int,
-        dropout: float,
-        tie_embeddings: bool,
-    ) -> None:
+    layers = 1
+
+    def __init__(self, grid: GridShape, words: int, settings: DecoderSettings) -> None:
         super().__init__()
+        width, dropout = settings.projection, settings.dropout
         self.project: nn.Module = nn.Identity()
-        if projection and grid.early:
-            self.project = FusedProjection(shape=grid, width=projection, dropout=dropout)
-        elif projection:
-            self.project = GridProjection(channels=grid.channels, width=projection, dropout=dropout)
-        self.locate = Coordinates(grid.height, grid.width) if coordinates else nn.Identity()
-        cells = (projection or grid.channels) + (2 if coordinates else 0)
-        self.start_hidden = nn.Linear(cells, hidden)
-        self.start_cell = nn.Linear(cells, hidden)
-        self.word_in_query = word_in_query
-        query = hidden + (embedding if word_in_query else 0)
-        self.score = AdditiveScore(cells=cells, query=query, width=attention)
-        self.own_choice: Choice = argmax if look == "hard" else expectation
-        self.glimpse = Glimpse(grid.height, grid.width, glimpse)
-        self.gate = nn.Linear(hidden, 1)
-        self.embed = nn.Embedding(words, embedding, padding_idx=PAD)
-        # The LSTM's four gates, input by input, so that a word's part can be computed beforehand.
-        self.word_gates = nn.Linear(embedding, 4 * hidden)
-        self.context_gates = nn.Linear(cells, 4 * hidden, bias=False)
-        self.hidden_gates = nn.Linear(hidden, 4 * hidden, bias=False)
-        self.hidden_to_word = nn.Linear(hidden, embedding)
-        self.context_to_word = nn.Linear(cells, embedding, bias=False)
-        self.word_logits = nn.Linear(embedding, words)
+        if width and grid.early:
+            self.project = FusedProjection(shape=grid, width=width, dropout=dropout)
+        elif width:
+            self.project = GridProjection(channels=grid.channels, width=width, dropout=dropout)
+        self.locate = (
+            Coordinates(grid.height, grid.width) if settings.coordinates else nn.Identity()
+        )
+        self.cells = (width or grid.channels) + (2 if settings.coordinates else 0)  # C
+        self.heads = settings.heads
+        if self.cells % self.heads:
+            raise DecoderError(
+                f"decoder.heads is {self.heads}: does not divide the {self.cells} channels of a "
+                "cell; choose another, or another decoder.projection"
+            )
+        self.mix: nn.Module = nn.Identity()
+        if settings.grid_layers:
+            if self.cells % 4:
+                raise DecoderError(
+                    f"decoder.grid_layers: 4 does not divide the {self.cells} channels of a cell, "
+                    "which are to tell rows and columns; choose another decoder.projection"
+                )
+            self.mix = GridSelfAttention(
+                height=grid.height,
+                width=grid.width,
+                cells=self.cells,
+                heads=self.heads,
+                blocks=settings.grid_layers,
+                dropout=dropout,
+            )
+        self.own_choice: Choice = argmax if settings.look == "hard" else expectation
+        self.glimpse = Glimpse(grid.height, grid.width, settings.glimpse)
+        self.embed = nn.Embedding(words, settings.embedding, padding_idx=PAD)
+        self.word_logits = nn.Linear(settings.embedding, words)
         self.dropout = nn.Dropout(dropout)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
-        if tie_embeddings:
+        if settings.tie_embeddings:
             self.word_logits.weight = self.embed.weight
         nn.init.zeros_(self.word_logits.bias)
-        for gates in (self.word_gates, self.context_gates, self.hidden_gates):
-            nn.init.uniform_(gates.weight, -(hidden**-0.5), hidden**-0.5)  # as nn.LSTM
-        with torch.no_grad():  # the forget gate starts open (Jozefowicz et al. 2015)
-            self.word_gates.bias.zero_()[hidden : 2 * hidden].fill_(1.0)
 
-    def look(self, grid_BPC: Tensor) -> Scene:
-        """Project the encoder's grid, and its keys, once per image."""
-        cells_BPC = self.locate(self.project(grid_BPC))
-        return Scene(cells_BPC, self.score.keys(cells_BPC))
+    def look(self, grid_BPC: Tensor, mask_BP: Tensor | None = None) -> Scene:
+        """The encoder's grid as cells, and their keys and values, once per image."""
+        cells_BPC = self.mix(self.locate(self.project(grid_BPC)))
+        return Scene(cells_BPC, *self.keys_and_values(cells_BPC), mask_BP)
+
+    def keys_and_values(self, cells_BPC: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Of each layer of attention."""
+        raise NotImplementedError
 
     def start(self, scene: Scene, captions: int) -> State:
-        """h_0 = f_h(mean_i a_i), c_0 = f_c(mean_i a_i) for K captions an image (section 3.1.2)."""
-        mean_B1C = scene.grid_BPC.mean(dim=1, keepdim=True)
-        hidden_B1D = torch.tanh(self.start_hidden(mean_B1C))
-        cell_B1D = torch.tanh(self.start_cell(mean_B1C))
-        return State(hidden_B1D.expand(-1, captions, -1), cell_B1D.expand(-1, captions, -1))
+        """The memory before the first word of K captions an image."""
+        raise NotImplementedError
 
-    def read(self, words: Tensor) -> Read:
-        """The words' embeddings, and what they tell the LSTM, for any shape of word ids."""
-        embedded = self.dropout(self.embed(words))
-        return Read(embedded, self.word_gates(embedded))
+    def step(
+        self, scene: Scene, state: State, words_BK: Tensor, choose: Choice | None = None
+    ) -> Step:
+        """Look, and foretell the words that come after these.
+
+        Args:
+            choose: how to look; None is the model's own way.
+        """
+        raise NotImplementedError
+
+    def teach(
+        self,
+        scene: Scene,
+        words_BKT: Tensor,
+        sampling: float = 0.0,
+        choose: Choice | None = None,
+    ) -> Taught:
+        """Feed the true words and predict each next one, the end mark included.
+
+        Args:
+            words_BKT: the targets: words, END, then PAD; images and captions the longest first.
+            sampling: chance that an input word is the model's own guess (Bengio et al. 2015).
+            choose: how to look; None is the model's own way.
+        """
+        raise NotImplementedError
 
     def choice(self, name: Attention | None) -> Choice:
         """How to look by name; None is the model's own way."""
@@ -226,148 +243,3 @@ class Decoder(nn.Module):
                 return expectation
             case None:
                 return self.own_choice
-
-    def step(self, scene: Scene, state: State, read: Read, choose: Choice | None = None) -> Step:
-        """Look, then write: attention from h_{t-1}, the gate, the LSTM (eqs. 1-5 and 13).
-
-        Args:
-            choose: how to look; None is the model's own way.
-        """
-        query_BKQ = state.hidden_BKD
-        if self.word_in_query:
-            query_BKQ = torch.cat([query_BKQ, read.embedded], dim=-1)
-        alpha_BKP = self.score(query_BKQ, scene.keys_BPA).softmax(dim=-1)  # eq. 5
-        chosen_BKP = (choose or self.own_choice)(alpha_BKP)
-        context_BKC = torch.bmm(self.glimpse(chosen_BKP), scene.grid_BPC)
-        # beta_t, a scalar: how much of what is seen goes into this word (section 4.2.1).
-        context_BKC = torch.sigmoid(self.gate(state.hidden_BKD)) * context_BKC
-        gates_BKG = (
-            read.gates + self.context_gates(context_BKC) + self.hidden_gates(state.hidden_BKD)
-        )
-        enter, forget, candidate, leave = gates_BKG.chunk(4, dim=-1)
-        cell_BKD = forget.sigmoid() * state.cell_BKD + enter.sigmoid() * candidate.tanh()
-        hidden_BKD = leave.sigmoid() * cell_BKD.tanh()
-        return Step(State(hidden_BKD, cell_BKD), context_BKC, alpha_BKP, chosen_BKP)
-
-    def logits(self, embedded: Tensor, hidden: Tensor, context: Tensor) -> Tensor:
-        """Deep output L_o (E y_{t-1} + L_h h_t + L_z z_t) over the vocabulary (eq. 7)."""
-        word = embedded + self.hidden_to_word(hidden) + self.context_to_word(context)
-        return self.word_logits(self.dropout(word))
-
-    def next_words(
-        self, scene: Scene, state: State, words_BK: Tensor, choose: Choice | None = None
-    ) -> tuple[Step, Tensor]:
-        """One step from word ids: the step and the next words' logits (B, K, V)."""
-        read = self.read(words_BK)
-        step = self.step(scene, state, read, choose)
-        return step, self.logits(read.embedded, step.state.hidden_BKD, step.context_BKC)
-
-
-@dataclass(frozen=True)
-class Taught:
-    """What teacher forcing gives for a batch of captions.
-
-    ``logits_NV`` and ``targets_N`` hold only the words that are there, ordered by position, then
-    image, then caption; ``alpha_BKTP`` is 0 where no word stands (``spoken_BKT`` is False).
-    ``log_chosen_BKT`` is log alpha of the chosen cell, 0 where no word stands.
-    """
-
-    logits_NV: Tensor
-    targets_N: Tensor
-    alpha_BKTP: Tensor
-    log_chosen_BKT: Tensor
-    spoken_BKT: Tensor
-
-    def place(self, values_N: Tensor) -> Tensor:
-        """One value a word, from the order of ``logits_NV`` to (B, K, T), 0 where none stands."""
-        return _placed(values_N, self.spoken_BKT)
-
-
-def teach(
-    decoder: Decoder,
-    scene: Scene,
-    words_BKT: Tensor,
-    sampling: float = 0.0,
-    choose: Choice | None = None,
-) -> Taught:
-    """Feed the true words and predict each next one, the end mark included.
-
-    At every word only the leading block of images and captions that are still alive is computed;
-    with images and captions ordered longest first, that leaves little padding.
-
-    Args:
-        words_BKT: the targets: words, END, then PAD.
-        sampling: chance that an input word is the model's own guess (Bengio et al. 2015).
-        choose: how to look; None is the model's own way.
-    """
-    spoken_BKT = words_BKT != PAD
-    state = decoder.start(scene, words_BKT.shape[1])
-    guesses_BK = None
-    rows, alive = [], []
-    read, inputs_BKT = _read_inputs(decoder, words_BKT, every_word=sampling > 0)
-    for t, (images, captions) in enumerate(_living_blocks(spoken_BKT)):
-        block = (slice(images), slice(captions))
-        if (images, captions) != state.hidden_BKD.shape[:2]:
-            scene, state = scene.select(block[0]), state.select(*block)
-        words_BK = inputs_BKT[block][:, :, t]
-        if guesses_BK is not None:
-            guessed = torch.rand(words_BK.shape, device=words_BK.device) < sampling
-            words_BK = torch.where(guessed, guesses_BK[block], words_BK)
-        heard = read.at(words_BK)
-        step = decoder.step(scene, state, heard, choose)
-        state = step.state
-        if sampling > 0:
-            guesses_BK = _guesses(decoder, step, heard)
-        rows.append(
-            (heard.embedded, state.hidden_BKD, step.context_BKC, step.alpha_BKP, step.chosen_BKP)
-        )
-        alive.append(spoken_BKT[block][:, :, t].flatten())
-    kept_N = torch.cat(alive).nonzero().squeeze(1)
-    embedded_NE, hidden_ND, context_NC, alpha_NP, chosen_NP = (
-        torch.cat([part.flatten(0, 1) for part in parts]).index_select(0, kept_N)
-        for parts in zip(*rows, strict=True)
-    )
-    return Taught(
-        decoder.logits(embedded_NE, hidden_ND, context_NC),
-        words_BKT.permute(2, 0, 1)[spoken_BKT.permute(2, 0, 1)],
-        _placed(alpha_NP, spoken_BKT),
-        _placed((alpha_NP * chosen_NP.detach()).sum(dim=-1).clamp_min(1e-30).log(), spoken_BKT),
-        spoken_BKT,
-    )
-
-
-def _placed(values_N: Tensor, spoken_BKT: Tensor) -> Tensor:
-    """Of each word a value, or a row of them, to its place among the words; 0 elsewhere."""
-    spoken_TBK = spoken_BKT.permute(2, 0, 1)  # the order of the rows
-    values_TBK = values_N.new_zeros(*spoken_TBK.shape, *values_N.shape[1:])
-    values_TBK[spoken_TBK] = values_N
-    return values_TBK.movedim(0, 2)
-
-
-def _read_inputs(decoder: Decoder, words_BKT: Tensor, *, every_word: bool) -> tuple[Read, Tensor]:
-    """What the input words say, each different word read once, and where in it each input stands.
-
-    In training all places of a word share one dropout mask (Gal and Ghahramani 2016, section 4.2).
-    """
-    inputs_BKT = F.pad(words_BKT[:, :, :-1], (1, 0), value=START)
-    if every_word:
-        return decoder.read(
-            torch.arange(len(decoder.embed.weight), device=words_BKT.device)
-        ), inputs_BKT
-    used_U, places_BKT = torch.unique(inputs_BKT, return_inverse=True)
-    return decoder.read(used_U), places_BKT
-
-
-def _living_blocks(spoken_BKT: Tensor) -> list[tuple[int, int]]:
-    """For every word, how many leading images and captions hold all living ones."""
-
-    def leading(alive_XT: Tensor) -> list[int]:
-        place = torch.arange(1, len(alive_XT) + 1, device=alive_XT.device).unsqueeze(1)
-        return (alive_XT * place).amax(dim=0).tolist()
-
-    return list(zip(leading(spoken_BKT.any(dim=1)), leading(spoken_BKT.any(dim=0)), strict=True))
-
-
-@torch.no_grad()
-def _guesses(decoder: Decoder, step: Step, read: Read) -> Tensor:
-    return decoder.logits(read.embedded, step.state.hidden_BKD, step.context_BKC).argmax(dim=-1)

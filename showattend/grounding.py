@@ -15,7 +15,6 @@ from showattend.batches import padded
 from showattend.boxes import Box, Grounded
 from showattend.captioner import Captioner
 from showattend.datasets import ImageId, Picture
-from showattend.decoder import teach
 from showattend.grids import Grids, LiveGrids
 from showattend.images import Resize, seen_box
 from showattend.pointing import Pointed, inside, peak, point
@@ -123,8 +122,8 @@ def attend_sentences(
         keys = [grids.pictures[position].image_id for position in positions]
         scene = captioner.look(grids.read(positions).to(captioner.device))
         words_BKT, order_BK = _longest_first([ids[key] for key in keys])
-        taught = teach(captioner.decoder, scene, words_BKT.to(captioner.device))
-        alpha_BKTP = taught.alpha_BKTP.float().cpu().numpy()
+        taught = captioner.decoder.teach(scene, words_BKT.to(captioner.device))
+        alpha_BKTP = taught.mean_alpha().float().cpu().numpy()
         for key, alpha_KTP, order_K in zip(keys, alpha_BKTP, order_BK, strict=True):
             maps[key] = [
                 alpha_KTP[order_K.index(k), : len(said) + 1].reshape(-1, shape.height, shape.width)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from showattend.attention import Choice, argmax, gumbel, partly_expected, sample
 from showattend.config import HardSettings
-from showattend.decoder import Decoder, Scene, Taught, teach
+from showattend.decoder import Decoder, Scene, Taught
 from showattend.losses import entropies, word_losses
 
 #: b <- 0.9 b + 0.1 R (Xu et al. 2015, section 4.1).
@@ -92,12 +92,12 @@ def hard_attention_step(
     words_BKT = words_BKT.repeat_interleave(settings.samples, dim=1)
 
     def told(choose: Choice, sampled_B: Tensor) -> Episode:
-        taught = teach(decoder, scene, words_BKT, sampling, choose)
+        taught = decoder.teach(scene, words_BKT, sampling, choose)
         losses_N = word_losses(taught.logits_NV, taught.targets_N, label_smoothing)
         objective_BKT = taught.place(-losses_N.float())
         if settings.entropy:
-            bonus_BKT = settings.entropy * entropies(taught.alpha_BKTP.float())
-            objective_BKT = objective_BKT + bonus_BKT
+            entropy_BKTH = entropies(taught.alpha_BKTHP.float())
+            objective_BKT = objective_BKT + settings.entropy * entropy_BKTH.sum(dim=-1)
         return Episode(taught, objective_BKT, sampled_B)
 
     chance_B = torch.rand(len(words_BKT), device=words_BKT.device)

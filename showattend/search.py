@@ -41,9 +41,11 @@ class Caption:
         words: the words, without marks.
         log_prob: log p(words, end mark | photograph) in nats, not normalised by length.
         weights: (T, P), the weights the context was made with; every row sums to 1. Of a hard look
-            they are even over one cell, or over the window around it, and 0 elsewhere.
+            they are even over one cell, or over the window around it, and 0 elsewhere. With several
+            layers or heads, their mean.
         alpha: (T, P), the attention distribution; the same as ``weights`` for soft attention.
-        heads: (T, L, H, P) where the model has several layers or heads, else None.
+        heads: (T, L, H, P), each layer's and head's distribution where there are several of them,
+            else None.
         regions: what the P cells are.
     """
 
@@ -111,8 +113,8 @@ class _Ended:
     rank_BK: Tensor
     log_prob_BK: Tensor
     words_BKT: Tensor
-    alpha_BKTP: Tensor
-    cell_BKT: Tensor
+    alpha_BKTHP: Tensor
+    cell_BKTH: Tensor
 
     def merge(self, other: "_Ended") -> "_Ended":
         """The best K of both."""
@@ -131,7 +133,7 @@ class _Ended:
 
     def captions(self, write: "_Writer") -> list[Caption]:
         """Of one image's (K, ...) tensors."""
-        rows = (self.rank_BK, self.log_prob_BK, self.words_BKT, self.alpha_BKTP, self.cell_BKT)
+        rows = (self.rank_BK, self.log_prob_BK, self.words_BKT, self.alpha_BKTHP, self.cell_BKTH)
         return [
             write(words.tolist(), float(log_prob), alpha, cell)
             for rank, log_prob, words, alpha, cell in zip(*rows, strict=True)
@@ -151,21 +153,22 @@ class _Beam:
     state: State
     log_prob_BK: Tensor
     words_BKT: Tensor
-    alpha_BKTP: Tensor
-    cell_BKT: Tensor
+    alpha_BKTHP: Tensor
+    cell_BKTH: Tensor
     ended: _Ended
 
     @classmethod
     def begin(cls, decoder: Decoder, scene: Scene, search: SearchSettings) -> "_Beam":
         images, cells, _ = scene.grid_BPC.shape
+        heads = decoder.layers * decoder.heads
         shape = (images, search.beam_size)
         at = scene.grid_BPC
         log_prob_BK = at.new_full(shape, -torch.inf)
         nothing = log_prob_BK.clone()
         log_prob_BK[:, 0] = 0.0  # all beams are equal at first: let one of them count
         words_BKT = torch.full((*shape, search.max_words), END, device=at.device)
-        alpha_BKTP = at.new_zeros(*shape, search.max_words, cells)
-        cell_BKT = torch.zeros_like(words_BKT)
+        alpha_BKTHP = at.new_zeros(*shape, search.max_words, heads, cells)
+        cell_BKTH = torch.zeros(alpha_BKTHP.shape[:-1], dtype=torch.long, device=at.device)
         return cls(
             decoder,
             decoder.choice(search.attention),
@@ -175,17 +178,17 @@ class _Beam:
             decoder.start(scene, search.beam_size),
             log_prob_BK,
             words_BKT,
-            alpha_BKTP,
-            cell_BKT,
-            _Ended(nothing, nothing, words_BKT, alpha_BKTP, cell_BKT),
+            alpha_BKTHP,
+            cell_BKTH,
+            _Ended(nothing, nothing, words_BKT, alpha_BKTHP, cell_BKTH),
         )
 
     def advance(self, t: int) -> None:
         """End every beam that may end here, then extend the beams by their best words."""
         start = torch.full_like(self.words_BKT[:, :, 0], START)
         last_BK = self.words_BKT[:, :, t - 1] if t else start
-        step, logits_BKV = self.decoder.next_words(self.scene, self.state, last_BK, self.choose)
-        total_BKV = self.log_prob_BK.unsqueeze(-1) + _log_probs(logits_BKV)
+        step = self.decoder.step(self.scene, self.state, last_BK, self.choose)
+        total_BKV = self.log_prob_BK.unsqueeze(-1) + _log_probs(step.logits_BKV)
         if t:
             self._end(total_BKV[:, :, END], t)
         total_BKV[:, :, [*_FORBIDDEN, END]] = -torch.inf
@@ -193,25 +196,21 @@ class _Beam:
         best = total_BKV.flatten(1).topk(self.search.beam_size, dim=1)
         parent_BK = best.indices // vocabulary
         self.log_prob_BK = best.values
-        self.state = State(
-            _take(step.state.hidden_BKD, parent_BK), _take(step.state.cell_BKD, parent_BK)
-        )
+        self.state = step.state.follow(parent_BK)
         self.words_BKT = _take(self.words_BKT, parent_BK)
         self.words_BKT[:, :, t] = best.indices % vocabulary
-        self.alpha_BKTP = _take(self.alpha_BKTP, parent_BK)
-        self.alpha_BKTP[:, :, t] = _take(step.alpha_BKP, parent_BK)
-        self.cell_BKT = _take(self.cell_BKT, parent_BK)
-        self.cell_BKT[:, :, t] = _take(step.chosen_BKP.argmax(dim=-1), parent_BK)
+        self.alpha_BKTHP = _take(self.alpha_BKTHP, parent_BK)
+        self.alpha_BKTHP[:, :, t] = _take(step.alpha_BKHP, parent_BK)
+        self.cell_BKTH = _take(self.cell_BKTH, parent_BK)
+        self.cell_BKTH[:, :, t] = _take(step.chosen_BKHP.argmax(dim=-1), parent_BK)
         if t + 1 == self.search.max_words:
             # No word may follow: the live beams end here as they are, with the mark's own share.
-            _, logits_BKV = self.decoder.next_words(
-                self.scene, self.state, best.indices % vocabulary, self.choose
-            )
-            self._end(self.log_prob_BK + _log_probs(logits_BKV)[:, :, END], t + 1)
+            step = self.decoder.step(self.scene, self.state, best.indices % vocabulary, self.choose)
+            self._end(self.log_prob_BK + _log_probs(step.logits_BKV)[:, :, END], t + 1)
 
     def _end(self, log_prob_BK: Tensor, words: int) -> None:
         rank_BK = log_prob_BK / (words + 1) ** self.search.length_penalty
-        here = _Ended(rank_BK, log_prob_BK, self.words_BKT, self.alpha_BKTP, self.cell_BKT)
+        here = _Ended(rank_BK, log_prob_BK, self.words_BKT, self.alpha_BKTHP, self.cell_BKTH)
         self.ended = self.ended.merge(here)
 
     def finished(self, t: int) -> Tensor:
@@ -226,8 +225,8 @@ class _Beam:
         self.state = self.state.select(images)
         self.log_prob_BK = self.log_prob_BK[images]
         self.words_BKT = self.words_BKT[images]
-        self.alpha_BKTP = self.alpha_BKTP[images]
-        self.cell_BKT = self.cell_BKT[images]
+        self.alpha_BKTHP = self.alpha_BKTHP[images]
+        self.cell_BKTH = self.cell_BKTH[images]
         self.ended = self.ended.select(images)
 
 
@@ -282,9 +281,9 @@ def pick_words(
     ended_B = torch.zeros(images, dtype=torch.bool, device=words_B1.device)
     words, alphas, cells = [], [], []
     for t in range(max_words + 1):
-        step, logits_B1V = decoder.next_words(scene, state, words_B1, choose)
+        step = decoder.step(scene, state, words_B1, choose)
         state = step.state
-        log_probs_BV = _log_probs(logits_B1V[:, 0])
+        log_probs_BV = _log_probs(step.logits_BKV[:, 0])
         allowed_BV = log_probs_BV.clone()
         allowed_BV[:, _FORBIDDEN + ([END] if t == 0 else [])] = -torch.inf
         chosen_B = _choose(allowed_BV, temperature, top_p, generator)
@@ -295,15 +294,15 @@ def pick_words(
         log_prob_B = log_prob_B + torch.where(ended_B, 0.0, gained_B)
         ended_B = ended_B | (chosen_B == END)
         words.append(chosen_B)
-        alphas.append(step.alpha_BKP[:, 0])
-        cells.append(step.chosen_BKP[:, 0].argmax(dim=-1))
+        alphas.append(step.alpha_BKHP[:, 0])
+        cells.append(step.chosen_BKHP[:, 0].argmax(dim=-1))
         if bool(ended_B.all()):
             break
         words_B1 = chosen_B.unsqueeze(1)
-    words_BT, alpha_BTP, cell_BT = (torch.stack(each, dim=1) for each in (words, alphas, cells))
+    words_BT, alpha_BTHP, cell_BTH = (torch.stack(each, dim=1) for each in (words, alphas, cells))
     write = _Writer(captioner, vocabulary, choose)
     return [
-        write(words_BT[b].tolist(), float(log_prob_B[b]), alpha_BTP[b], cell_BT[b])
+        write(words_BT[b].tolist(), float(log_prob_B[b]), alpha_BTHP[b], cell_BTH[b])
         for b in range(images)
     ]
 
@@ -337,15 +336,15 @@ def attend(
     alphas, cells = [], []
     for last, word in zip([START, *ids], [*ids, END], strict=True):
         words_B1 = torch.full((images, 1), last, device=scene.grid_BPC.device)
-        step, logits_B1V = decoder.next_words(scene, state, words_B1)
+        step = decoder.step(scene, state, words_B1)
         state = step.state
-        log_prob_B = log_prob_B + _log_probs(logits_B1V[:, 0])[:, word]
-        alphas.append(step.alpha_BKP[:, 0])
-        cells.append(step.chosen_BKP[:, 0].argmax(dim=-1))
-    alpha_BTP, cell_BT = torch.stack(alphas[:-1], dim=1), torch.stack(cells[:-1], dim=1)
+        log_prob_B = log_prob_B + _log_probs(step.logits_BKV[:, 0])[:, word]
+        alphas.append(step.alpha_BKHP[:, 0])
+        cells.append(step.chosen_BKHP[:, 0].argmax(dim=-1))
+    alpha_BTHP, cell_BTH = torch.stack(alphas[:-1], dim=1), torch.stack(cells[:-1], dim=1)
     write = _Writer(captioner, vocabulary, decoder.own_choice)
     return [
-        write.spoken(words, float(log_prob_B[b]), alpha_BTP[b], cell_BT[b]) for b in range(images)
+        write.spoken(words, float(log_prob_B[b]), alpha_BTHP[b], cell_BTH[b]) for b in range(images)
     ]
 
 
@@ -358,17 +357,25 @@ class _Writer:
     choose: Choice
 
     def __call__(
-        self, ids: list[int], log_prob: float, alpha_TP: Tensor, cell_T: Tensor
+        self, ids: list[int], log_prob: float, alpha_THP: Tensor, cell_TH: Tensor
     ) -> Caption:
-        return self.spoken(self.vocabulary.decode(ids), log_prob, alpha_TP, cell_T)
+        return self.spoken(self.vocabulary.decode(ids), log_prob, alpha_THP, cell_TH)
 
     def spoken(
-        self, words: tuple[str, ...], log_prob: float, alpha_TP: Tensor, cell_T: Tensor
+        self, words: tuple[str, ...], log_prob: float, alpha_THP: Tensor, cell_TH: Tensor
     ) -> Caption:
-        """Args: alpha_TP, cell_T: of the words, and perhaps of more steps behind them."""
-        alpha_TP, cell_T = alpha_TP[: len(words)], cell_T[: len(words)]
-        looked_TP = alpha_TP if self.choose is expectation else one_cell(cell_T, alpha_TP)
-        weights_TP = self.captioner.decoder.glimpse(looked_TP)
-        alpha, weights = (values.float().cpu().numpy() for values in (alpha_TP, weights_TP))
-        regions = Regions(self.captioner.shape.height, self.captioner.shape.width)
-        return Caption(words, log_prob, weights, alpha, None, regions)
+        """Args: alpha_THP, cell_TH: of the words, and perhaps of more steps behind them."""
+        alpha_THP, cell_TH = alpha_THP[: len(words)], cell_TH[: len(words)]
+        looked_THP = alpha_THP if self.choose is expectation else one_cell(cell_TH, alpha_THP)
+        decoder, shape = self.captioner.decoder, self.captioner.shape
+        weights_TP = decoder.glimpse(looked_THP.mean(dim=1))
+        alpha, weights = (_array(values) for values in (alpha_THP.mean(dim=1), weights_TP))
+        heads = _array(alpha_THP.unflatten(1, (decoder.layers, decoder.heads)))
+        several = decoder.layers * decoder.heads > 1
+        regions = Regions(shape.height, shape.width)
+        return Caption(words, log_prob, weights, alpha, heads if several else None, regions)
+
+
+def _array(values: Tensor) -> np.ndarray:
+    array: np.ndarray = values.float().cpu().numpy()
+    return array

@@ -41,7 +41,7 @@ from showattend.checkpoint import (
 from showattend.config import Settings, read_settings
 from showattend.corpus import make_corpus
 from showattend.datasets import ImageId, Picture, load_split
-from showattend.decoder import Scene, Taught, teach
+from showattend.decoder import Scene, Taught
 from showattend.encoder import normalisation
 from showattend.evaluate import caption_split, phrase_pointing, score_split
 from showattend.grids import Grids, LiveGrids, cache_grids, live_grids
@@ -244,7 +244,7 @@ def _train_step(
         scene = captioner.look(run.train.read(batch.positions, batch.mirrored).to(device))
         sampling = settings.scheduled_sampling * (epoch - 1) / max(settings.epochs - 1, 1)
         total, loss, taught = _tell(run, scene, batch.words_BKT.to(device), sampling, progress)
-    alpha_BKTP = taught.alpha_BKTP.float()
+    alpha_BKTP = taught.mean_alpha().float()
     penalty = doubly_stochastic_penalty(
         alpha_BKTP, taught.spoken_BKT, weights.doubly_stochastic_target
     )
@@ -275,7 +275,7 @@ def _tell(
     settings, smoothing = run.settings, run.settings.loss.label_smoothing
     decoder = run.captioner.decoder
     if settings.decoder.look == "soft":
-        taught = teach(decoder, scene, words_BKT, sampling)
+        taught = decoder.teach(scene, words_BKT, sampling)
         loss = word_loss(taught.logits_NV, taught.targets_N, smoothing)
         return loss, loss, taught
     total, taught = hard_attention_step(
@@ -420,7 +420,7 @@ def _average(captioner: Captioner, decay: float) -> AveragedModel | None:
     """A moving average of the weights over updates (Polyak and Juditsky 1992), or None."""
     if decay == 0:
         return None
-    moving = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
+    moving = get_ema_multi_avg_fn(decay)
     return AveragedModel(captioner, multi_avg_fn=moving)
 
 

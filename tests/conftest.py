@@ -9,21 +9,41 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 
-from showattend.captioner import Captioner, build_captioner
+from showattend.captioner import Captioner, build_captioner, build_decoder
 from showattend.checkpoint import Checkpoint
 from showattend.config import DecoderSettings, EncoderSettings, PixelSettings, SearchSettings
 from showattend.datasets import Picture
 from showattend.decoder import Decoder
 from showattend.encoder import GridShape
-from showattend.vocabulary import Vocabulary
+from showattend.vocabulary import END, PAD, Vocabulary
 
 MakeDecoder = Callable[..., Decoder]
 MakeCaptioner = Callable[..., Captioner]
 MakePicture = Callable[..., Picture]
 
+V = 9  # words of the vocabulary below
+
 torch.set_num_threads(1)  # on models this small, threads only wait for one another
+
+
+def seeded(*shape: int, seed: int = 0) -> Tensor:
+    """Normal numbers, the same for the same seed."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def ragged(lengths: list[list[int]], seed: int = 0) -> Tensor:
+    """Captions of so many words, the end mark included; 0 is no caption at all."""
+    longest = max(max(of_image) for of_image in lengths)
+    generator = torch.Generator().manual_seed(seed)
+    words_BKT = torch.full((len(lengths), len(lengths[0]), longest), PAD)
+    for b, of_image in enumerate(lengths):
+        for k, length in enumerate(of_image):
+            if length:
+                words_BKT[b, k, :length] = torch.randint(3, V, (length,), generator=generator)
+                words_BKT[b, k, length - 1] = END
+    return words_BKT
 
 
 @pytest.fixture(scope="session")
@@ -36,27 +56,23 @@ def vocabulary() -> Vocabulary:
 def make_decoder() -> MakeDecoder:
     """A decoder for C = 5 and V = 9 in eval mode, the same for the same seed.
 
-    ``scale`` multiplies what it was initialised with: large weights make sure choices.
+    ``scale`` multiplies what it was initialised with: large weights make sure choices. Other
+    changes are decoder settings.
     """
 
-    def make(seed: int = 0, *, scale: float = 1.0, **changes: Any) -> Decoder:
-        sizes: dict[str, Any] = {
-            "grid": GridShape(2, 3, 5),
-            "words": 9,
-            "embedding": 4,
-            "hidden": 6,
-            "attention": 3,
-            "projection": None,
-            "coordinates": False,
-            "word_in_query": False,
-            "look": "soft",
-            "glimpse": 1,
-            "dropout": 0.0,
-            "tie_embeddings": False,
-        }
+    def make(
+        seed: int = 0,
+        *,
+        scale: float = 1.0,
+        grid: GridShape = GridShape(2, 3, 5),  # noqa: B008 (frozen)
+        words: int = 9,
+        **changes: Any,
+    ) -> Decoder:
+        sizes = {"embedding": 4, "hidden": 6, "attention": 3, "projection": None, "dropout": 0.0}
+        settings = DecoderSettings(**sizes | {"tie_embeddings": False} | changes)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            decoder = Decoder(**sizes | changes)
+            decoder = build_decoder(grid, words, settings)
         with torch.no_grad():
             for parameter in decoder.parameters():
                 parameter.mul_(scale)

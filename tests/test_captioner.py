@@ -61,7 +61,7 @@ def test_looking_takes_cached_grids_of_half_precision(checkpoint: Checkpoint) ->
     assert scene.grid_BPC.dtype == torch.float32
     assert torch.equal(scene.grid_BPC, captioner.look(grid_BPC.float()).grid_BPC)
     assert scene.grid_BPC.shape == (2, 64, 7)
-    assert scene.keys_BPA.shape == (2, 64, 3)
+    assert scene.keys[0].shape == (2, 64, 3)
 
 
 def test_pretrained_can_be_overruled(no_network: None) -> None:

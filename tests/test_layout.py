@@ -11,11 +11,13 @@ PACKAGE = Path(__file__).resolve().parents[1] / "showattend"
 
 #: A module imports from lower levels only.
 LEVELS = [
+    {"config"},
     {
-        "config",
         "images",
         "tokenizer",
         "attention",
+        "scores",
+        "self_attention",
         "losses",
         "shapes",
         "whole_files",
@@ -23,7 +25,9 @@ LEVELS = [
         "curves",
     },
     {"vocabulary", "corpus", "encoder", "overlay"},
-    {"decoder", "datasets", "results"},
+    {"cells", "datasets", "results"},
+    {"decoder"},
+    {"recurrent", "transformer"},
     {"captioner", "boxes", "metrics", "references", "java_metrics"},
     {"search", "checkpoint", "grids", "batches", "diversity", "bootstrap", "pointing", "reinforce"},
     {

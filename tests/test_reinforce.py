@@ -18,8 +18,9 @@ from torch import Tensor
 
 from showattend import reinforce
 from showattend.attention import expectation, one_cell
-from showattend.config import ConfigError, HardSettings, checked
-from showattend.decoder import Decoder, Scene, teach
+from showattend.captioner import build_decoder
+from showattend.config import ConfigError, DecoderSettings, HardSettings, checked
+from showattend.decoder import Decoder, Scene
 from showattend.encoder import GridShape
 from showattend.losses import word_loss
 from showattend.reinforce import MovingAverage, hard_attention_step, leave_one_out, returns
@@ -35,19 +36,12 @@ ENTROPY = 0.3
 def tiny_decoder() -> Decoder:
     """With weights large enough that looks differ, and matter."""
     torch.manual_seed(3)
-    decoder = Decoder(
-        grid=GridShape(height=2, width=2, channels=3),
-        words=7,
-        embedding=3,
-        hidden=4,
-        attention=3,
-        projection=None,
-        coordinates=False,
-        word_in_query=False,
-        look="hard",
-        glimpse=1,
-        dropout=0.0,
-        tie_embeddings=True,
+    decoder = build_decoder(
+        GridShape(height=2, width=2, channels=3),
+        7,
+        DecoderSettings(
+            embedding=3, hidden=4, attention=3, projection=None, dropout=0.0, look="hard"
+        ),
     )
     with torch.no_grad():
         for parameter in decoder.parameters():
@@ -75,13 +69,13 @@ def exact_gradient(decoder: Decoder, entropy: float) -> Tensor:
     path_NT = torch.tensor(list(itertools.product(range(CELLS), repeat=STEPS)))
     t = itertools.count()
 
-    def along(alpha_N1P: Tensor) -> Tensor:
-        return one_cell(path_NT[:, next(t)].unsqueeze(1), alpha_N1P)
+    def along(alpha_N11P: Tensor) -> Tensor:
+        return one_cell(path_NT[:, next(t), None, None], alpha_N11P)
 
     words_N1T = WORDS_11T.expand(len(path_NT), -1, -1)
-    taught = teach(decoder, tiny_scene(decoder, len(path_NT)), words_N1T, choose=along)
+    taught = decoder.teach(tiny_scene(decoder, len(path_NT)), words_N1T, choose=along)
     log_p_N = taught.logits_NV.log_softmax(-1).gather(1, taught.targets_N.unsqueeze(1)).squeeze(1)
-    alpha_NTP = taught.alpha_BKTP[:, 0]
+    alpha_NTP = taught.mean_alpha()[:, 0]
     entropy_NT = -(alpha_NTP * alpha_NTP.log()).sum(-1)
     reward_N = taught.place(log_p_N)[:, 0].sum(-1) + entropy * entropy_NT.sum(-1)
     probability_N = alpha_NTP.gather(-1, path_NT.unsqueeze(-1)).squeeze(-1).prod(dim=-1)
@@ -260,7 +254,7 @@ def test_all_expectation_is_soft_attention() -> None:
     loss, _ = hard_attention_step(
         decoder, tiny_scene(decoder, 2), WORDS_11T.expand(2, -1, -1), settings, average
     )
-    soft = teach(decoder, tiny_scene(decoder, 2), WORDS_11T.expand(2, -1, -1), choose=expectation)
+    soft = decoder.teach(tiny_scene(decoder, 2), WORDS_11T.expand(2, -1, -1), choose=expectation)
     expected = word_loss(soft.logits_NV, soft.targets_N, 0.0)
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(gradient(decoder, loss), gradient(decoder, expected))
@@ -281,7 +275,7 @@ def test_the_expectation_becomes_rarer(progress: float) -> None:
         progress=progress,
     )
     # A sampled look has the log of one weight; an expected one that of alpha's mean weight.
-    log_alpha_BTP = taught.alpha_BKTP[:, 0].log()
+    log_alpha_BTP = taught.mean_alpha()[:, 0].log()
     gap_BTP = (taught.log_chosen_BKT[:, 0].unsqueeze(-1) - log_alpha_BTP).abs()
     sampled_B = (gap_BTP.amin(dim=-1) < 1e-5).all(dim=-1)
     error = (progress * (1 - progress) / images) ** 0.5

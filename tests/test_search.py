@@ -46,8 +46,8 @@ def log_probs_of(captioner: Captioner, scene: Scene, max_words: int) -> tuple[Ta
     state = captioner.decoder.start(scene, 1)
     for length in range(max_words + 1):
         last_BK = torch.tensor([[words[-1] if words else START for words in prefixes]])
-        step, logits_BKV = captioner.decoder.next_words(scene, state, last_BK)
-        log_probs_KV = logits_BKV[0].double().log_softmax(dim=-1).tolist()
+        step = captioner.decoder.step(scene, state, last_BK)
+        log_probs_KV = step.logits_BKV[0].double().log_softmax(dim=-1).tolist()
         for words, log_probs in zip(prefixes, log_probs_KV, strict=True):
             if words:
                 ended[words] = open_ended[words] + log_probs[END]
@@ -275,7 +275,7 @@ def test_samples_follow_the_models_distribution(
     probs = sampling_probs(captioner, one, temperature, top_p)
     assert sum(probs.values()) == pytest.approx(1.0)
     draws = 8_000
-    many = Scene(one.grid_BPC.expand(draws, -1, -1), one.keys_BPA.expand(draws, -1, -1))
+    many = one.select(torch.zeros(draws, dtype=torch.long))
     drawn = pick_words(
         captioner,
         WORDS,
@@ -300,7 +300,7 @@ def test_the_bound_on_samples_would_notice(make_captioner: MakeCaptioner) -> Non
     """Samples of temperature 1 are no samples of temperature 0.9."""
     captioner = captioner_of(make_captioner, 3)
     one = scene_of(captioner, seed=3)
-    many = Scene(one.grid_BPC.expand(8_000, -1, -1), one.keys_BPA.expand(8_000, -1, -1))
+    many = one.select(torch.zeros(8_000, dtype=torch.long))
     generator = torch.Generator().manual_seed(0)
     drawn = pick_words(captioner, WORDS, many, max_words=2, temperature=1.0, generator=generator)
     assert chi_square(Counter(map(ids, drawn)), sampling_probs(captioner, one, 0.9, 1.0)) > 6.0
@@ -503,7 +503,7 @@ def test_sampled_cells_are_drawn_from_alpha(make_captioner: MakeCaptioner) -> No
     captioner = make_captioner(words=len(WORDS), scale=3.0, look="hard")
     one = scene_of(captioner)
     copies = 4000
-    scene = Scene(one.grid_BPC.expand(copies, -1, -1), one.keys_BPA.expand(copies, -1, -1))
+    scene = one.select(torch.zeros(copies, dtype=torch.long))
     search = SearchSettings(beam_size=1, max_words=1, attention="sample")
     captions = [found[0] for found in beam_search(captioner, WORDS, scene, search)]
     alpha_P = captions[0].alpha[0]

@@ -22,7 +22,7 @@ LEVELS = [
         "nouns",
         "curves",
     },
-    {"vocabulary", "corpus", "encoder", "overlay"},
+    {"vocabulary", "corpus", "encoder", "overlay", "ablation_plan"},
     {"decoder", "datasets", "results"},
     {"captioner", "boxes", "metrics", "references", "java_metrics"},
     {"search", "checkpoint", "grids", "batches", "diversity", "bootstrap", "pointing", "reinforce"},
@@ -39,8 +39,8 @@ LEVELS = [
     },
     {"evaluate", "tables", "compare_page"},
     {"train", "app", "scorecard", "sides"},
-    {"compare"},
-    {"cli"},
+    {"compare", "ablate"},
+    {"cli", "ablation_table"},
     {"__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}

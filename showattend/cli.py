@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _PACKAGE = Path(showattend.__file__).parent
 #: The shipped configs lie in the package once it is installed, and beside it in a checkout.
 _CONFIGS = (_PACKAGE / "configs", _PACKAGE.parent / "configs")
+_PLANS = "ablate_"  # beside them, the plans of scripts/ablate.py, which are no configs
 #: Names the data of the shipped models, which have no run folder around them.
 _SHIPPED_CONFIG = "flickr8k_soft"
 
@@ -180,7 +181,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     add(
         "--cache",
         type=Path,
-        default=_cache_folder(),
+        default=cache_folder(),
         metavar="DIR",
         help="where a frozen encoder's grids are kept (default: %(default)s)",
     )
@@ -522,7 +523,8 @@ def _config_file(name: str) -> Path:
 
     if Path(name).is_file():
         return Path(name)
-    shipped = {path.stem: path for folder in _CONFIGS for path in folder.glob("*.yaml")}
+    files = (path for folder in _CONFIGS for path in folder.glob("*.yaml"))
+    shipped = {path.stem: path for path in files if not path.stem.startswith(_PLANS)}
     if name not in shipped:
         names = ", ".join(sorted(shipped))
         raise ConfigError(f"{name}: neither a YAML file nor a shipped config ({names})")
@@ -587,6 +589,7 @@ def _compared_data(
     return same_data(known, split)
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """Where grids are kept if nobody says otherwise; SHOWATTEND_CACHE names another place."""
     named = os.environ.get("SHOWATTEND_CACHE")
     return Path(named) if named else Path("~/.cache/showattend/grids").expanduser()

@@ -5,6 +5,7 @@ has a type and a range; an unknown key is refused with the nearest valid name.
 """
 
 import difflib
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -282,18 +283,42 @@ def read_settings(path: Path, overrides: list[str] | None = None) -> Settings:
     Raises:
         ConfigError: one line naming the file, the key and what was expected.
     """
+    tree = read_tree(path, "sections such as `data:` and `train:`")
+    for override in overrides or []:
+        _lay_over(tree, override)
+    return check_settings(tree, str(path))
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML forbids a key twice; yaml itself would let the last one win without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[tuple[str, str]] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if (key.tag, key.value) in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"`{key.value}` is there twice", problem_mark=key.start_mark
+                )
+            seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep)
+
+
+def read_tree(path: Path, expected: str) -> dict[str, Any]:
+    """Read a YAML file of keys with values; ``expected`` names them in the error line.
+
+    Raises:
+        ConfigError: it cannot be read, is not YAML, or holds something else; one line.
+    """
     try:
-        tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        tree = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); give a YAML file") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # of dates and numbers, nesting
         reason = " ".join(str(error).split())
         raise ConfigError(f"{path}: is not YAML ({reason})") from None
     if not isinstance(tree, dict):
-        raise ConfigError(f"{path}: expected sections such as `data:` and `train:`, found none")
-    for override in overrides or []:
-        _lay_over(tree, override)
-    return check_settings(tree, str(path))
+        raise ConfigError(f"{path}: expected {expected}, found none")
+    return tree
 
 
 def check_settings(tree: dict[str, Any], origin: str) -> Settings:

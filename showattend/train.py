@@ -11,7 +11,7 @@ import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -38,7 +38,7 @@ from showattend.checkpoint import (
     save_checkpoint,
     write_checkpoint,
 )
-from showattend.config import Settings, read_settings
+from showattend.config import Settings, TrainSettings, read_settings
 from showattend.corpus import make_corpus
 from showattend.datasets import ImageId, Picture, load_split
 from showattend.decoder import Scene, Taught
@@ -171,7 +171,7 @@ def resume_run(folder: Path, *, cache: Path, device: torch.device) -> Run:
 def train(run: Run) -> None:
     """Train until the last epoch, or until the score has not risen for ``patience`` epochs."""
     settings = run.settings.train
-    if _is_over(run):
+    if is_over(settings, run.history):
         print(f"{run.folder}: is finished; nothing to resume")
         return
     with _only_trainer(run.folder), SummaryWriter(str(run.folder / "tensorboard")) as board:
@@ -182,7 +182,7 @@ def train(run: Run) -> None:
             _save(run)
             _log(board, line)
             print(_summary(line), flush=True)
-            if _is_over(run):
+            if is_over(settings, run.history):
                 break
     if len(run.history) < settings.epochs:
         print(f"stopped: {settings.patience} epochs without a better score (train.patience)")
@@ -200,9 +200,13 @@ def _only_trainer(folder: Path) -> Iterator[None]:
         raise TrainError(f"{folder}: another training is using it; wait for its end") from None
 
 
-def _is_over(run: Run) -> bool:
-    """All epochs are done, or the score has not risen for ``patience`` of them."""
-    settings, scores = run.settings.train, [line[run.select_on] for line in run.history]
+def is_over(settings: TrainSettings, history: Sequence[Mapping[str, Any]]) -> bool:
+    """All epochs are done, or the score has not risen for ``patience`` of them.
+
+    Args:
+        history: a run's epochs, as metrics.jsonl has them.
+    """
+    scores = [line[settings.select_on] for line in history]
     if len(scores) >= settings.epochs or not scores:
         return bool(scores)
     return len(scores) - (scores.index(max(scores)) + 1) >= settings.patience

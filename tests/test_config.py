@@ -7,7 +7,8 @@ import yaml
 
 from showattend.config import ConfigError, Settings, check_settings, read_settings
 
-CONFIGS = sorted((Path(__file__).resolve().parents[1] / "configs").glob("*.yaml"))
+FOLDER = Path(__file__).resolve().parents[1] / "configs"
+CONFIGS = sorted(path for path in FOLDER.glob("*.yaml") if not path.stem.startswith("ablate_"))
 
 SMALLEST = "data: {kind: shapes}\ntrain: {epochs: 3}\n"
 
@@ -229,6 +230,13 @@ def test_what_is_not_yaml_is_one_line(file: Path) -> None:
         assert complaint(file, text) == (
             f"{file}: expected sections such as `data:` and `train:`, found none"
         )
+
+
+def test_a_key_that_is_there_twice_is_refused(file: Path) -> None:
+    """The second would silently take the place of the first."""
+    twice = complaint(file, SMALLEST + "data: {kind: coco}\n")
+    assert "is not YAML (`data` is there twice" in twice
+    assert "line 3" in twice
 
 
 def test_a_tree_is_checked_like_a_file() -> None:

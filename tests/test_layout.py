@@ -24,7 +24,7 @@ LEVELS = [
         "nouns",
         "curves",
     },
-    {"vocabulary", "corpus", "encoder", "overlay"},
+    {"vocabulary", "corpus", "encoder", "overlay", "ablation_plan"},
     {"cells", "datasets", "results"},
     {"decoder"},
     {"recurrent", "transformer"},
@@ -43,8 +43,8 @@ LEVELS = [
     },
     {"evaluate", "tables", "compare_page"},
     {"train", "app", "scorecard", "sides"},
-    {"compare"},
-    {"cli"},
+    {"compare", "ablate"},
+    {"cli", "ablation_table"},
     {"__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from showattend.channel_attention import ChannelAttention, channel_attention
 from showattend.config import DecoderSettings, EncoderSettings
 from showattend.decoder import Decoder, Scene
 from showattend.encoder import Encoder, GridShape, as_grid
@@ -18,16 +19,25 @@ class Captioner(nn.Module):
     """A photograph's pixels in, a scene to caption out.
 
     ``shape`` is that of the encoder's grid; attention chooses among its P = height * width cells.
+    ``channel_attention`` gates the channels of the grid (of a fused one: of its late map). It sits
+    behind the encoder, so that it can be trained on the cached grids of a frozen one.
     """
 
-    def __init__(self, encoder: Encoder, decoder: Decoder, shape: GridShape) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        decoder: Decoder,
+        shape: GridShape,
+        channel_attention: ChannelAttention | None = None,
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
         self.shape = shape
+        self.channel_attention = channel_attention
 
     def grid(self, pixels_B3SS: Tensor) -> Tensor:
-        """The encoder's grid (B, P, C), packed where it is fused, before any projection."""
+        """The encoder's grid (B, P, C), packed where it is fused, before any gate or projection."""
         return as_grid(self.encoder(pixels_B3SS))
 
     @torch.inference_mode()
@@ -39,7 +49,18 @@ class Captioner(nn.Module):
 
     def look(self, grid_BPC: Tensor) -> Scene:
         """What the decoder sees of a grid; cached grids come as fp16."""
-        return self.decoder.look(grid_BPC.to(self.decoder.embed.weight.dtype))
+        grid_BPC = grid_BPC.to(self.decoder.embed.weight.dtype)
+        return self.decoder.look(self._gated(grid_BPC))
+
+    def _gated(self, grid_BPC: Tensor) -> Tensor:
+        """The grid after channel attention, if there is any."""
+        if self.channel_attention is None:
+            return grid_BPC
+        shape = self.shape
+        late_BPC, early_BPC = grid_BPC.tensor_split([shape.channels], dim=-1)
+        cells = (shape.height // shape.factor, shape.width // shape.factor)
+        late_BChw = late_BPC.transpose(1, 2).reshape(len(grid_BPC), shape.channels, *cells)
+        return torch.cat([as_grid(self.channel_attention(late_BChw)), early_BPC], dim=-1)
 
     @property
     def device(self) -> torch.device:
@@ -64,12 +85,16 @@ def build_captioner(
         EncoderError: the backbone cannot be built.
         DecoderError: the decoder's settings do not fit the grid.
     """
-    options = encoder.model_dump()
+    options = dict(encoder)
     if pretrained is not None:
         options["pretrained"] = pretrained
     network = Encoder(**options)
     shape = network.grid_shape(size)
-    return Captioner(network, build_decoder(shape, words, decoder), shape)
+    writer, gate = build_decoder(shape, words, decoder), None
+    if network.grid_gate is not None:
+        kind, reduction = network.grid_gate.kind, network.grid_gate.reduction
+        gate = channel_attention(kind, shape.channels, reduction)
+    return Captioner(network, writer, shape, gate)
 
 
 def build_decoder(grid: GridShape, words: int, settings: DecoderSettings) -> Decoder:

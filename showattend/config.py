@@ -88,6 +88,19 @@ class PixelSettings(_Section):
     std: tuple[Deviation, Deviation, Deviation] | None = None
 
 
+class ChannelAttentionSettings(_Section):
+    """Gates on the channels of a CNN's feature maps; see showattend/channel_attention.py."""
+
+    #: Squeeze-and-excitation, ECA, or CBAM (which gates the cells too).
+    kind: Literal["se", "eca", "cbam"]
+    #: In every residual block of the stages, before its sum, as in the papers; or after the stages.
+    where: Literal["block", "stage"]
+    #: Which stages, as ``encoder.stage`` counts those up to the grid; negative ones from the end.
+    stages: Annotated[tuple[Annotated[int, Field(strict=True)], ...], Field(min_length=1)] = (-1,)
+    #: The inner layer of se and cbam has 1/reduction of the channels.
+    reduction: Annotated[int, Field(strict=True, ge=1, le=1_024)] = 16
+
+
 class EncoderSettings(_Section):
     """The CNN that turns the square into a grid of feature vectors."""
 
@@ -102,6 +115,9 @@ class EncoderSettings(_Section):
     pretrained: bool = True
     #: How many of the last stages are trained with the decoder; 0 freezes the whole CNN.
     trainable_stages: Annotated[int, Field(ge=0)] = 0
+    #: New gates on the channels, trained with the decoder whether the CNN is frozen or not. After
+    #: the last stage alone (where: stage, stages: [-1]), they leave a frozen CNN's grids cached.
+    channel_attention: ChannelAttentionSettings | None = None
 
 
 class DecoderSettings(_Section):

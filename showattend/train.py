@@ -109,7 +109,8 @@ def start_run(
 
     Args:
         init: a checkpoint to go on from; its encoder, decoder and pixels take the place of the
-            settings' own, and its vocabulary is kept and grown.
+            settings' own, and its vocabulary is kept and grown. Channel attention is added to
+            one that has none.
     Raises:
         TrainError, DataError, EncoderError, CheckpointError: one line.
     """
@@ -402,16 +403,17 @@ def _grids(
 
 
 def _optimizer(captioner: Captioner, settings: Settings) -> torch.optim.Optimizer:
-    """AdamW; biases and norms are not decayed, the encoder's stages have their own rate."""
-    rates = {
-        "encoder": (captioner.encoder, settings.train.encoder_learning_rate),
-        "decoder": (captioner.decoder, settings.train.learning_rate),
-    }
+    """AdamW; biases and norms are not decayed, the CNN's own stages have their own rate."""
+    cnn = list(captioner.encoder.network.parameters())
+    own = set(map(id, cnn))
+    new = [p for p in captioner.parameters() if id(p) not in own]  # channel attention and decoder
     groups = []
-    for module, rate in rates.values():
-        trained = [p for p in module.parameters() if p.requires_grad]
+    for trained, rate in (
+        (cnn, settings.train.encoder_learning_rate),
+        (new, settings.train.learning_rate),
+    ):
         for decays in (True, False):
-            parameters = [p for p in trained if (p.ndim > 1) == decays]
+            parameters = [p for p in trained if p.requires_grad and (p.ndim > 1) == decays]
             decay = settings.train.weight_decay if decays else 0.0
             if parameters:
                 groups.append(
@@ -453,8 +455,13 @@ def _init_from(
 ) -> tuple[Settings, Captioner, Vocabulary]:
     """A checkpoint's model with rows for the new words; what is trained of it stays a setting."""
     checkpoint = load_checkpoint(folder)
+    # Channel attention starts as the identity, so it may be put into a model that has none.
     encoder = checkpoint.encoder.model_copy(
-        update={"trainable_stages": settings.encoder.trainable_stages}
+        update={
+            "trainable_stages": settings.encoder.trainable_stages,
+            "channel_attention": checkpoint.encoder.channel_attention
+            or settings.encoder.channel_attention,
+        }
     )
     # Soft and hard attention have the same weights.
     decoder = checkpoint.decoder.model_copy(

@@ -3,12 +3,13 @@
 import pytest
 import torch
 
-from showattend.captioner import build_captioner
+from showattend.captioner import Captioner, build_captioner
 from showattend.checkpoint import Checkpoint
-from showattend.config import DecoderSettings, EncoderSettings
-from showattend.encoder import EncoderError, GridShape
+from showattend.config import ChannelAttentionSettings, DecoderSettings, EncoderSettings
+from showattend.encoder import EncoderError, GridShape, as_grid
 
 CNN = EncoderSettings(name="test_efficientnet", stage=1, pretrained=False)
+FUSED = EncoderSettings(name="test_efficientnet", stage=2, fused=True, pretrained=False)
 LSTM = DecoderSettings(embedding=4, hidden=6, attention=3, projection=7)
 
 
@@ -44,14 +45,71 @@ def test_settings_shape_the_decoder() -> None:
 
 
 def test_attention_has_a_weight_for_every_fine_cell_of_a_fused_grid() -> None:
-    fused = EncoderSettings(name="test_efficientnet", stage=2, fused=True, pretrained=False)
-    captioner = build_captioner(fused, LSTM, size=64, words=9).eval()
+    captioner = build_captioner(FUSED, LSTM, size=64, words=9).eval()
     shape = captioner.shape
     grid_BQC = captioner.encode(torch.rand(2, 3, 64, 64))
     assert grid_BQC.shape[1:] == shape.packed
     scene = captioner.look(grid_BQC)
     assert scene.grid_BPC.shape == (2, shape.height * shape.width, 7)
     assert shape.height * shape.width == 16 * shape.packed[0] == 64
+
+
+def gated(cnn: EncoderSettings, kind: str, *stages: int) -> Captioner:
+    """The same but for channel attention after stages; of none, without any."""
+    tree = {"kind": kind, "where": "stage", "stages": stages, "reduction": 4}
+    gates = ChannelAttentionSettings.model_validate(tree) if stages else None
+    torch.manual_seed(0)
+    changed = cnn.model_copy(update={"channel_attention": gates})
+    return build_captioner(changed, LSTM, size=64, words=9).eval()
+
+
+def stir(captioner: Captioner) -> None:
+    assert captioner.channel_attention is not None
+    for parameter in captioner.channel_attention.parameters():
+        # Features of an untrained CNN are faint; where there is one layer and not two, fainter.
+        torch.nn.init.normal_(parameter, std=100.0 if parameter.ndim == 3 else 10.0)
+
+
+@pytest.mark.parametrize("kind", ["se", "eca", "cbam"])
+@pytest.mark.parametrize("cnn", [CNN, FUSED], ids=["plain", "fused"])
+@torch.no_grad()
+def test_channel_attention_of_a_cached_grid_is_that_of_the_feature_map(
+    cnn: EncoderSettings, kind: str
+) -> None:
+    """Nothing at first; then the late map is gated as it would be within the encoder."""
+    captioner, plain = gated(cnn, kind, -1), gated(cnn, kind)
+    assert not captioner.encoder.trainable
+    plain.load_state_dict(captioner.state_dict(), strict=False)
+    assert plain.state_dict().keys() == {
+        name for name in captioner.state_dict() if not name.startswith("channel_attention.")
+    }
+    pixels_B3SS = torch.rand(2, 3, 64, 64)
+    cached_BQC = captioner.encode(pixels_B3SS).half()
+    assert torch.equal(cached_BQC, plain.encode(pixels_B3SS).half())
+    before = plain.look(cached_BQC).grid_BPC
+    assert torch.equal(captioner.look(cached_BQC).grid_BPC, before)
+    stir(captioner)
+    assert torch.equal(captioner.encode(pixels_B3SS).half(), cached_BQC)
+    plain.encoder.network.register_forward_hook(
+        lambda _, __, maps: [*maps[:-1], captioner.channel_attention(maps[-1])]  # type: ignore[misc]
+    )
+    live = plain.look(plain.grid(pixels_B3SS)).grid_BPC
+    assert not torch.allclose(live, before, atol=0.02)
+    torch.testing.assert_close(captioner.look(cached_BQC).grid_BPC, live, rtol=0.01, atol=0.01)
+    exact = captioner.look(captioner.grid(pixels_B3SS)).grid_BPC
+    torch.testing.assert_close(exact, live, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_gates_of_an_earlier_stage_sit_in_the_encoder_and_those_of_the_grid_behind_it() -> None:
+    captioner = gated(CNN, "se", 0, -1)
+    assert captioner.encoder.trainable
+    assert list(captioner.encoder.channel_attention) == ["body_blocks_0"]
+    stir(captioner)
+    assert captioner.channel_attention is not None
+    features_BChw = captioner.encoder(torch.rand(2, 3, 64, 64))
+    expected = captioner.decoder.look(as_grid(captioner.channel_attention(features_BChw)))
+    torch.testing.assert_close(captioner.look(as_grid(features_BChw)).grid_BPC, expected.grid_BPC)
 
 
 def test_looking_takes_cached_grids_of_half_precision(checkpoint: Checkpoint) -> None:

@@ -23,6 +23,7 @@ from showattend.checkpoint import (
     replaced_folder,
     save_checkpoint,
 )
+from showattend.config import EncoderSettings
 from showattend.search import Caption, beam_search
 from showattend.vocabulary import Vocabulary
 
@@ -83,6 +84,38 @@ def test_captions_and_attention_are_the_same(folder: Path, checkpoint: Checkpoin
         assert [c.words for c in ours] == [c.words for c in theirs]
         assert [c.log_prob for c in ours] == [c.log_prob for c in theirs]
         assert all((a.alpha == b.alpha).all() for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("where", ["stage", "block"])
+@pytest.mark.parametrize("kind", ["se", "eca", "cbam"])
+def test_channel_attention_comes_back(
+    tmp_path: Path, checkpoint: Checkpoint, kind: str, where: str
+) -> None:
+    tree = checkpoint.encoder.model_dump()
+    gates = {"kind": kind, "where": where, "stages": [-1], "reduction": 4}
+    encoder = EncoderSettings(**tree | {"channel_attention": gates})
+    captioner = build_captioner(encoder, checkpoint.decoder, size=32, words=9).eval()
+    for name, parameter in captioner.named_parameters():
+        if "channel_attention" in name:
+            torch.nn.init.normal_(parameter)
+    gated = replace(checkpoint, captioner=captioner, encoder=encoder)
+    save_checkpoint(tmp_path / "gated", gated)
+    loaded = load_checkpoint(tmp_path / "gated")
+    assert loaded.encoder == encoder
+    assert_same_model(loaded, gated)
+    pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    scenes = [model.captioner.look(model.captioner.grid(pixels)) for model in (loaded, gated)]
+    assert torch.equal(scenes[0].grid_BPC, scenes[1].grid_BPC)
+
+
+def test_a_checkpoint_from_before_channel_attention_is_read(
+    folder: Path, checkpoint: Checkpoint
+) -> None:
+    assert not any("channel_attention" in name for name in load_file(folder / WEIGHTS))
+    tree = json.loads((folder / CONFIG).read_text())
+    assert tree["encoder"].pop("channel_attention") is None
+    (folder / CONFIG).write_text(json.dumps(tree))
+    assert_same_model(load_checkpoint(folder), checkpoint)
 
 
 def test_half_precision_is_half_the_size_and_close(tmp_path: Path, checkpoint: Checkpoint) -> None:

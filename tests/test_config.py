@@ -58,7 +58,9 @@ def test_what_is_not_said_has_the_documented_default(file: Path) -> None:
 
 
 def test_settings_written_and_read_again_are_the_same(file: Path) -> None:
-    settings = read_settings(CONFIGS[0], ["pixels.mean=[0.1,0.2,0.3]", "pixels.std=[1,2,3]"])
+    changes = ["pixels.mean=[0.1,0.2,0.3]", "pixels.std=[1,2,3]"]
+    gates = "encoder.channel_attention={kind: cbam, where: block, stages: [-1, 2]}"
+    settings = read_settings(CONFIGS[0], [*changes, gates])
     file.write_text(yaml.safe_dump(settings.model_dump(mode="json")))
     assert read_settings(file) == settings
 
@@ -132,6 +134,32 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(
             "greater than or equal to 0.001",
         ),
         ("encoder.trainable_stages=-1", "encoder.trainable_stages", "greater than or equal to 0"),
+        ("encoder.channel_attention=se", "encoder.channel_attention", "dictionary"),
+        (
+            "encoder.channel_attention={kind: sk, where: block}",
+            "encoder.channel_attention.kind",
+            "'se', 'eca' or 'cbam'",
+        ),
+        (
+            "encoder.channel_attention={kind: se, where: head}",
+            "encoder.channel_attention.where",
+            "'block' or 'stage'",
+        ),
+        (
+            "encoder.channel_attention={kind: se, where: stage, stages: []}",
+            "encoder.channel_attention.stages",
+            "at least 1 item",
+        ),
+        (
+            "encoder.channel_attention={kind: se, where: stage, stages: [yes]}",
+            "encoder.channel_attention.stages.0",
+            "valid integer",
+        ),
+        (
+            "encoder.channel_attention={kind: se, where: stage, reduction: 0}",
+            "encoder.channel_attention.reduction",
+            "greater than or equal to 1",
+        ),
         ("data.kind=imagenet", "data.kind", "'flickr8k'"),
         ("search=[1]", "search", "dictionary"),
     ],
@@ -149,6 +177,19 @@ def test_a_missing_key_and_a_missing_section_are_named(file: Path) -> None:
         f"{file}: `train.epochs` is missing"
     )
     assert complaint(file, "train: {epochs: 1}") == f"{file}: `data` is missing"
+
+
+def test_channel_attention_is_off_by_default_and_its_places_are_named(file: Path) -> None:
+    assert read_settings(file).encoder.channel_attention is None
+    gates = read_settings(
+        file, ["encoder.channel_attention.kind=eca", "encoder.channel_attention.where=stage"]
+    ).encoder.channel_attention
+    assert gates is not None
+    assert (gates.kind, gates.where, gates.stages, gates.reduction) == ("eca", "stage", (-1,), 16)
+    line = complaint(file, overrides=["encoder.channel_attention={kind: se}"])
+    assert line == f"{file}: `encoder.channel_attention.where` is missing"
+    line = complaint(file, overrides=["encoder.channel_attention={kind: se, were: stage}"])
+    assert line.startswith(f"{file}: unknown key `encoder.channel_attention.were`")
 
 
 def test_a_layout_says_what_it_needs(file: Path) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from showattend import grids as module
 from showattend.captioner import Captioner, build_captioner
 from showattend.checkpoint import Checkpoint
-from showattend.config import PixelSettings
+from showattend.config import EncoderSettings, PixelSettings
 from showattend.datasets import DataError, Picture
 from showattend.grids import Grids, cache_grids, fingerprint, live_grids
 from showattend.images import fit_square, open_photograph, to_pixels
@@ -237,6 +237,22 @@ def test_any_other_weight_or_statistic_is_another_cache(captioner: Captioner) ->
     assert fingerprint(captioner, PIXELS) == plain
     captioner.decoder.gate.bias.data.add_(1.0)  # it comes after the grid
     assert fingerprint(captioner, PIXELS) == plain
+
+
+@pytest.mark.parametrize(("where", "cached"), [("stage", True), ("block", False)])
+def test_gates_behind_the_encoder_share_its_cache_and_those_in_it_do_not(
+    checkpoint: Checkpoint, where: str, cached: bool
+) -> None:
+    gates = {"kind": "se", "where": where}
+    encoder = EncoderSettings(**checkpoint.encoder.model_dump() | {"channel_attention": gates})
+    captioner = build_captioner(encoder, checkpoint.decoder, size=32, words=9)
+    captioner.load_state_dict(checkpoint.captioner.state_dict(), strict=False)
+    first = fingerprint(captioner, PIXELS)
+    assert (first == fingerprint(checkpoint.captioner, PIXELS)) == cached
+    for name, parameter in captioner.named_parameters():
+        if "channel_attention" in name:
+            nn.init.normal_(parameter)
+    assert (fingerprint(captioner, PIXELS) == first) == cached
 
 
 def test_other_weights_are_computed_anew(

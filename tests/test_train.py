@@ -413,6 +413,70 @@ def test_a_trained_encoder_stage_moves_and_the_frozen_ones_do_not(
     assert not list((tmp_path / "cache").glob("*"))  # grids that move are never cached
 
 
+def gated_settings(photographs: Path, where: str, **train_settings: object) -> Settings:
+    tree = tiny_settings(photographs, **train_settings).model_dump(mode="json")
+    tree["encoder"]["channel_attention"] = {"kind": "se", "where": where}
+    return check_settings(tree, "test")
+
+
+@pytest.mark.parametrize("where", ["stage", "block"])
+def test_channel_attention_is_trained_and_the_frozen_cnn_is_not(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """On cached grids where it gates the grid alone; with an exact resume, here as there."""
+    settings = gated_settings(photographs, where, epochs=2)
+    run = start_run(tmp_path / "whole", settings, cache=tmp_path / "cache", device=CPU)
+    assert isinstance(run.train, LiveGrids) == (where == "block")
+    before = {name: value.clone() for name, value in run.captioner.state_dict().items()}
+    gates = {name for name in before if "channel_attention." in name}
+    assert gates
+    new_rate = {
+        id(parameter): group["peak"] == settings.train.learning_rate
+        for group in run.optimizer.param_groups
+        for parameter in group["params"]
+    }
+    for name, parameter in run.captioner.named_parameters():
+        assert new_rate.get(id(parameter)) == (None if ".network." in name else True), name
+    train(run)
+    after = run.captioner.state_dict()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert not any(".network." in name for name in moved)
+    assert gates <= moved
+    averaged = run.judged.state_dict()
+    assert all(not torch.equal(averaged[name], after[name]) for name in gates)
+    best = load_checkpoint(tmp_path / "whole" / "best")
+    assert best.encoder == settings.encoder
+    resumed = interrupted_and_resumed(settings, tmp_path, monkeypatch)
+    assert_same_run(resumed, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("where", ["stage", "block"])
+def test_channel_attention_may_be_put_into_a_trained_model(
+    photographs: Path, whole_run: Path, tmp_path: Path, where: str
+) -> None:
+    """As the identity; a model that has its own keeps it, whatever the settings say."""
+    init, cache = whole_run / "best", tmp_path / "cache"
+    settings = gated_settings(photographs, where, epochs=1)
+    run = start_run(tmp_path / "run", settings, cache=cache, device=CPU, init=init)
+    assert run.settings.encoder.channel_attention == settings.encoder.channel_attention
+    old = load_checkpoint(init).captioner
+    pixels_B3SS = torch.rand(2, 3, 64, 64)
+    with torch.inference_mode():
+        ours, theirs = (m.eval().look(m.encode(pixels_B3SS)) for m in (run.captioner, old))
+    assert torch.equal(ours.grid_BPC, theirs.grid_BPC)
+    train(run)
+    trained = load_checkpoint(tmp_path / "run" / "best")
+    again = start_run(
+        tmp_path / "again",
+        tiny_settings(photographs),
+        cache=cache,
+        device=CPU,
+        init=tmp_path / "run" / "best",
+    )
+    assert again.settings.encoder == trained.encoder
+    assert_same(again.captioner.state_dict(), trained.captioner.state_dict())
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_sigkill_at_random_moments(photographs: Path, whole_run: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ has a type and a range; an unknown key is refused with the nearest valid name.
 import difflib
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -392,8 +392,13 @@ def _one_line(root: type[BaseModel], error: ValidationError) -> str:
 def _keys_beside(root: type[BaseModel], path: list[str]) -> list[str]:
     model = root
     for part in path[:-1]:
-        inner = model.model_fields[part].annotation
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+        annotation = model.model_fields[part].annotation
+        found = [kind for kind in (annotation, *get_args(annotation)) if _is_section(kind)]
+        if not found:
             return []
-        model = inner
+        model = found[0]  # of `Section | None` too
     return sorted(model.model_fields)
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)

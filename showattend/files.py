@@ -207,7 +207,7 @@ class Overlays:
     """Pictures of where the model looked: DIR/NAME.png, DIR/NAME.gif and DIR/NAME/ for the words.
 
     In DIR/NAME/ there are a picture a word, matrix.png (words by cells), words.png (words by words)
-    where the model hears them, and layer1_head1.png and so on where there are several.
+    of a Transformer, and layer1_head1.png and so on where there are several layers or heads.
     NAME is the photograph's; where another photograph of this run or any file that no earlier run
     drew has it, NAME_2, and so on. So a run takes the place of the one before it, and of no other
     file.

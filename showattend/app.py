@@ -27,6 +27,7 @@ from showattend.checkpoint import CheckpointError
 from showattend.config import ConfigError, SearchSettings
 from showattend.files import told_weights
 from showattend.images import ImageError, Resize, open_photograph
+from showattend.matrix import words_by_cells
 from showattend.overlay import (
     DISPLAY_SIDE,
     STRENGTH,
@@ -308,6 +309,20 @@ def figure_html(reading: Reading, figure: Path, *, named: bool = False) -> str:
 <div class="sa-figure"><img src="{url}" alt="{alt}"></div>'''
 
 
+def matrix_html(reading: Reading, *, named: bool = False) -> str:
+    """The matrix of all words by all cells, folded up until it is asked for."""
+    caption = reading.caption
+    matrix = words_by_cells(caption.words, caption.maps(), caption.alpha_maps())
+    buffer = io.BytesIO()
+    matrix.save(buffer, "PNG")
+    heading = f"{reading.model_name}: words by cells" if named else "Words by cells"
+    alt = html.escape(f"The weight of every cell for each word of “{caption.text}”")
+    return f'''
+<details><summary class="sa-heading">{html.escape(heading)}</summary>
+<div class="sa-matrix"><img src="{_data_url(buffer.getvalue(), "png")}" alt="{alt}"></div>
+</details>'''
+
+
 def _note(word: str, map_hw: np.ndarray, alpha_hw: np.ndarray, *, hard: bool) -> str:
     part, even = "framed part" if hard else "strongest cell", 1 / map_hw.size
     held = alpha_hw[map_hw > 0].sum() if hard else map_hw.max()
@@ -382,6 +397,7 @@ _CSS = """
 .dark { --sa-accent: #fb923c; --sa-on-accent: #1c1917; }
 .sa-faint { color: var(--body-text-color-subdued); font-size: 13px; font-weight: normal; }
 .sa-heading { font-weight: 600; margin: 12px 0 8px; }
+summary.sa-heading { cursor: pointer; }
 .sa-hint { display: grid; place-items: center; min-height: 430px; border-radius: 10px;
   border: 2px dashed var(--border-color-primary); color: var(--body-text-color-subdued); }
 .sa-stage { display: grid; gap: 12px; scroll-margin: 12px; }
@@ -418,8 +434,9 @@ _CSS = """
 .sa-captions button { text-align: left; }
 .sa-captions button:hover { color: var(--sa-accent); text-decoration: underline; }
 .sa-captions tr[aria-current="true"] button { font-weight: 600; color: var(--sa-accent); }
-.sa-figure { width: 0; min-width: 100%; overflow-x: auto; border-radius: 10px; background: #fff; }
-.sa-figure img { max-width: 100%; margin: 0 auto; }
+.sa-figure, .sa-matrix { width: 0; min-width: 100%; overflow-x: auto; border-radius: 10px;
+  background: #fff; }
+:is(.sa-figure, .sa-matrix) img { max-width: 100%; margin: 0 auto; }
 #examples > .gallery { display: grid; grid-template-columns: repeat(3, 1fr); gap: 8px; }
 #examples :is(.container, img) { width: 100%; max-width: none; height: auto;
   aspect-ratio: 3 / 2; object-fit: cover; }
@@ -430,7 +447,7 @@ _CSS = """
   .sa-left > * { width: 100%; }
   .sa-controls { order: 1; }
   #examples > .gallery { grid-template-columns: repeat(6, 1fr); gap: 4px; }
-  .sa-figure img { max-width: none; width: 900px; }
+  :is(.sa-figure, .sa-matrix) img { max-width: none; width: 900px; }
 }
 """
 
@@ -627,7 +644,7 @@ def _files(cache: Path, readings: Readings, strength: float) -> list[Any]:
     figures, buttons, named = [], [], len(readings) > 1
     for reading in readings:
         paths = write_files(reading, strength, Path(tempfile.mkdtemp(dir=cache)), named=named)
-        figures.append(figure_html(reading, paths[0], named=named))
+        figures += [figure_html(reading, paths[0], named=named), matrix_html(reading, named=named)]
         buttons += [
             gr.DownloadButton(
                 f"{label}: {reading.model_name}" if named else label,

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, NoReturn
 import showattend
 
 if TYPE_CHECKING:
-    from showattend.config import DataSettings
+    from showattend.config import Attention, DataSettings
     from showattend.corpus import Tokenizer
+    from showattend.files import Hear
+    from showattend.predict import CaptionModel
     from showattend.scorecard import Scorecard
     from showattend.sides import Source
 
@@ -165,7 +167,11 @@ def _add_caption(parser: argparse.ArgumentParser) -> None:
     form.add_argument(
         "--json", dest="form", action="store_const", const="json", help="one JSON object a line"
     )
-    add("--weights", action="store_true", help="with --json: the attention, (words, rows, columns)")
+    add(
+        "--weights",
+        action="store_true",
+        help="with --json: the attention, (words, rows, columns), and each head's",
+    )
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
@@ -331,7 +337,8 @@ def _caption(args: argparse.Namespace) -> int:
         except ImageError as error:
             report.add(name, error)
     if args.overlay is not None:
-        report.overlays = Overlays(args.overlay, model.checkpoint.pixels.resize)
+        resize = model.checkpoint.pixels.resize
+        report.overlays = Overlays(args.overlay, resize, _hearing(model, args.attention))
         report.overlays.refuse_originals(paths)
     results = model.stream(
         paths, batch_size=args.batch, beam_size=args.beam, attention=args.attention
@@ -341,6 +348,18 @@ def _caption(args: argparse.Namespace) -> int:
             report.add(path, result)
             bar.update()
     return SOME_FAILED if report.failures else DONE
+
+
+def _hearing(model: "CaptionModel", attention: "Attention | None") -> "Hear | None":
+    """How to ask a Transformer at which words it looked.
+
+    What it reads depends on where it looks at the photograph, and a look that was drawn by chance
+    cannot be had once more.
+    """
+    how = attention or model.checkpoint.search.attention
+    if model.checkpoint.decoder.kind != "transformer" or how == "sample":
+        return None
+    return lambda photo, words: model.word_attention(photo, words, attention)
 
 
 def _train(args: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -19,15 +19,27 @@ from PIL import Image
 from tqdm import tqdm
 
 from showattend.images import FORMATS, ImageError, Resize, open_photograph
-from showattend.overlay import is_drawn, save_animation, save_figure, save_word_pngs
+from showattend.matrix import words_by_cells, words_by_words
+from showattend.overlay import (
+    caption_figure,
+    is_drawn,
+    save_animation,
+    save_figure,
+    save_png,
+    save_word_pngs,
+)
 from showattend.search import Caption
 
 Form = Literal["text", "csv", "json"]
+#: A photograph and the T words of its caption -> (T, L, H, T), `CaptionModel.word_attention`.
+Hear = Callable[[Image.Image, tuple[str, ...]], np.ndarray]
 
 #: Controls, line and paragraph separators, and bytes of a file's name that are no text.
 _BREAKS_A_LINE = ("Cc", "Zl", "Zp", "Cs")
 #: Bytes of a picture's name before its suffix: file systems take 255, some of them ``_2.png``.
 _LONGEST_NAME = 240
+#: What a run draws into DIR/NAME/.
+_OF_WORDS = re.compile(r"\d\d+_.+\.png|matrix\.png|words\.png|layer\d+_head\d+\.png")
 _SEPARATOR = f"[{re.escape(os.sep + (os.altsep or ''))}]"
 #: The part ``**`` of a glob, with what parts it from the next one.
 _ANY_DEPTH = re.compile(rf"(?:^|(?<={_SEPARATOR}))\*\*(?:{_SEPARATOR}+|$)")
@@ -168,7 +180,7 @@ class Report:
             "model": self.model,
         }
         if self.weights:
-            entry |= told_weights(caption)
+            entry |= told_weights(caption) | told_heads(caption)
         return json.dumps(entry)  # in ASCII, so that no encoding of the output can spoil it
 
 
@@ -180,8 +192,13 @@ def told_weights(caption: Caption) -> dict[str, Any]:
     return told
 
 
-def _as_lists(maps_Thw: np.ndarray) -> list[Any]:
-    lists: list[Any] = maps_Thw.astype(float).round(6).tolist()
+def told_heads(caption: Caption) -> dict[str, Any]:
+    """Where there are several layers or heads, the distribution of each: (T, L, H, h, w)."""
+    return {} if caption.heads is None else {"heads": _as_lists(caption.head_maps())}
+
+
+def _as_lists(maps: np.ndarray) -> list[Any]:
+    lists: list[Any] = maps.astype(float).round(6).tolist()
     return lists
 
 
@@ -189,6 +206,8 @@ def _as_lists(maps_Thw: np.ndarray) -> list[Any]:
 class Overlays:
     """Pictures of where the model looked: DIR/NAME.png, DIR/NAME.gif and DIR/NAME/ for the words.
 
+    In DIR/NAME/ there are a picture a word, matrix.png (words by cells), words.png (words by words)
+    of a Transformer, and layer1_head1.png and so on where there are several layers or heads.
     NAME is the photograph's; where another photograph of this run or any file that no earlier run
     drew has it, NAME_2, and so on. So a run takes the place of the one before it, and of no other
     file.
@@ -196,10 +215,12 @@ class Overlays:
     Attributes:
         folder: DIR.
         resize: how the model cuts its square from a photograph.
+        hear: tells at which words a Transformer looked; None of other models.
     """
 
     folder: Path
     resize: Resize
+    hear: Hear | None = None
     _taken: set[str] = field(default_factory=set)
     _originals: set[str] = field(default_factory=set)
 
@@ -239,13 +260,36 @@ class Overlays:
             figure, animation = self.folder / f"{name}.png", self.folder / f"{name}.gif"
             save_figure(figure, *seen, caption.text, alpha_Thw)
             save_animation(animation, *seen, alpha_Thw=alpha_Thw)
-            save_word_pngs(self.folder / name, *seen, alpha_Thw=alpha_Thw)
+            drawn = save_word_pngs(self.folder / name, *seen, alpha_Thw=alpha_Thw)
+            drawn += self._save_sheets(self.folder / name, photo, caption)
+            _remove_earlier(self.folder / name, drawn)
         except OSError as error:
             reason = error.strerror or error
             raise ImageError(
                 f"{one_line(path)}: its pictures cannot be written ({reason}); "
                 f"check --overlay {one_line(str(self.folder))}"
             ) from error
+
+    def _save_sheets(self, folder: Path, photo: Image.Image, caption: Caption) -> list[Path]:
+        """Draw what shows all words in one picture, beside the pictures of each."""
+        paths = []
+        for name, sheet in self._sheets(photo, caption):
+            paths.append(folder / f"{name}.png")
+            save_png(paths[-1], sheet)
+        return paths
+
+    def _sheets(self, photo: Image.Image, caption: Caption) -> Iterator[tuple[str, Image.Image]]:
+        words = caption.words
+        yield "matrix", words_by_cells(words, caption.maps(), caption.alpha_maps())
+        if self.hear is not None:
+            yield "words", words_by_words(words, self.hear(photo, words).mean(axis=(1, 2)))
+        if caption.heads is None:
+            return
+        for layer, head in np.ndindex(caption.heads.shape[1:3]):
+            title = f"layer {layer + 1}, head {head + 1}: {caption.text}"
+            maps_Thw = caption.head_maps()[:, layer, head]
+            figure = caption_figure(photo, words, maps_Thw, self.resize, title)
+            yield f"layer{layer + 1}_head{head + 1}", figure
 
     def _new_name(self, stem: str) -> str:
         """The stem, or else the first of ``STEM_2``, ``STEM_3``, ... that is free."""
@@ -266,6 +310,15 @@ class Overlays:
             for path in there
             if os.path.lexists(path)
         )
+
+
+def _remove_earlier(folder: Path, drawn: Sequence[Path]) -> None:
+    """Remove what an earlier run drew of another caption, or of another model, into its place."""
+    new = {path.stat().st_ino for path in drawn}  # some systems spell a file's name their own way
+    for path in folder.iterdir():
+        earlier = _OF_WORDS.fullmatch(path.name) and not path.is_symlink() and is_drawn(path)
+        if earlier and path.stat().st_ino not in new:
+            path.unlink()
 
 
 def _visible(folder: Path) -> list[Path]:

@@ -232,7 +232,7 @@ def word_overlays(
     over the heat of `alpha_Thw`. All words share the scale of `scale_top`. A word of a 640 x 427
     picture takes 13 to 21 ms. Raises ValueError as `scale_top` and `blend` do.
     """
-    heat_Thw, looked = _heat_and_windows(maps_Thw, alpha_Thw)
+    heat_Thw, looked = heat_and_windows(maps_Thw, alpha_Thw)
     picture = _for_display(photo)
     top = scale_top(heat_Thw)
     overlays = [
@@ -248,10 +248,10 @@ def word_overlays(
     ]
 
 
-def _heat_and_windows(
+def heat_and_windows(
     maps_Thw: ArrayLike, alpha_Thw: ArrayLike | None
 ) -> tuple[NDArray[np.float64], list[Window] | None]:
-    """What is drawn in colours, and what is framed."""
+    """What is drawn in colours (T, h, w), and what is framed (see `windows`)."""
     looked = windows(maps_Thw, alpha_Thw)
     if looked is None or alpha_Thw is None:
         return _checked_maps(maps_Thw), None
@@ -288,7 +288,7 @@ def caption_figure(
 
     Raises ValueError where words and maps do not match.
     """
-    words, maps_Thw = _checked_caption(words, maps_Thw)
+    words, maps_Thw = checked_caption(words, maps_Thw)
     picture = _scaled(photo, PANEL_SIDE)
     overlays = word_overlays(picture, maps_Thw, resize, alpha_Thw=alpha_Thw)
     panels = [_with_seen_frame(picture, resize), *overlays]
@@ -297,7 +297,7 @@ def caption_figure(
     width = max(NARROWEST, blocks[0].width)
     if title:
         blocks.insert(0, _paragraph(title, _font(text, 24), width, INK))
-    blocks.append(_scale_legend(*_heat_and_windows(maps_Thw, alpha_Thw), width))
+    blocks.append(_scale_legend(*heat_and_windows(maps_Thw, alpha_Thw), width))
     return ImageOps.expand(_stacked(blocks), MARGIN, PAPER)
 
 
@@ -334,7 +334,7 @@ def _panel_rows(
     for index, (panel, label) in enumerate(zip(panels, labels, strict=True)):
         row, column = divmod(index, columns)
         middle = column * (slot_width + GAP) + slot_width // 2
-        shown = _shortened(label, font, slot_width)
+        shown = shortened(label, font, slot_width)
         draw.text(
             (middle, row * row_height + label_height // 2), shown, font=font, fill=INK, anchor="mm"
         )
@@ -384,31 +384,42 @@ def _stacked(blocks: list[Image.Image]) -> Image.Image:
 
 def _font(text: str, size: int) -> ImageFont.FreeTypeFont:
     """A font that can write `text`; a new one each time, because threads must not share a font."""
-    path, drawable = _dejavu()
-    if not all(ord(letter) in drawable for letter in text):
+    return ImageFont.truetype(font_file(text), size)
+
+
+def font_file(text: str) -> str:
+    """The file of a font that can write `text`, as far as there is one here."""
+    dejavu = _dejavu()
+    if not all(ord(letter) in letters_of(dejavu) for letter in text):
         for name in CJK_FONTS:
             try:
-                return ImageFont.truetype(name, size)
+                return str(ImageFont.truetype(name).path)
             except OSError:
                 continue  # not installed here
-    return ImageFont.truetype(path, size)
+    return dejavu
 
 
 @cache
-def _dejavu() -> tuple[str, frozenset[int]]:
-    """The file of DejaVu Sans, and the code points that it can write."""
-    from matplotlib import get_data_path
+def letters_of(font_path: str) -> frozenset[int]:
+    """The code points that a font can write."""
     from matplotlib.ft2font import FT2Font
 
-    path = str(Path(get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"))
-    return path, frozenset(FT2Font(path).get_charmap())
+    return frozenset(FT2Font(font_path).get_charmap())
+
+
+@cache
+def _dejavu() -> str:
+    from matplotlib import get_data_path
+
+    return str(Path(get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"))
 
 
 def _line_height(font: ImageFont.FreeTypeFont) -> int:
     return round(1.35 * sum(font.getmetrics()))
 
 
-def _shortened(word: str, font: ImageFont.FreeTypeFont, width: float) -> str:
+def shortened(word: str, font: ImageFont.FreeTypeFont, width: float) -> str:
+    """The word, or as much of its beginning as `width` pixels hold, and an ellipsis."""
     if font.getlength(word) <= width:
         return word
     kept = len(word)
@@ -421,7 +432,7 @@ def _lines(words: Sequence[str], font: ImageFont.FreeTypeFont, width: float) -> 
     """Break a sentence into lines of at most `width` pixels; a longer word is shortened."""
     lines: list[list[str]] = [[]]
     room = width
-    for word in (_shortened(word, font, width) for word in words):
+    for word in (shortened(word, font, width) for word in words):
         length = font.getlength(word)
         if lines[-1] and length > room:
             lines.append([])
@@ -512,7 +523,7 @@ def save_figure(
 
 
 def is_drawn(path: Path) -> bool:
-    """Whether the file is a PNG or GIF that this module wrote.
+    """Whether the file is a PNG or GIF that this program drew.
 
     Raises:
         OSError: it cannot be read.
@@ -533,15 +544,20 @@ def save_word_pngs(
     alpha_Thw: ArrayLike | None = None,
 ) -> list[Path]:
     """Write `word_overlays` as 01_a.png, 02_dog.png, ... into the folder and return the paths."""
-    words, maps_Thw = _checked_caption(words, maps_Thw)
+    words, maps_Thw = checked_caption(words, maps_Thw)
     digits = max(2, len(str(len(words))))
     paths = []
     overlays = word_overlays(photo, maps_Thw, resize, strength, alpha_Thw)
     for number, (word, overlay) in enumerate(zip(words, overlays, strict=True), start=1):
         paths.append(Path(folder, f"{number:0{digits}}_{_file_stem(word)}.png"))
-        # Level 3 takes a third of the time of PIL's 6 for files 5 % larger.
-        write_whole(paths[-1], _encoded([overlay], format="PNG", compress_level=3))
+        save_png(paths[-1], overlay)
     return paths
+
+
+def save_png(path: str | Path, picture: Image.Image) -> None:
+    """Write one picture as a PNG that a later run knows as its own (`is_drawn`)."""
+    # Level 3 takes a third of the time of PIL's 6 for files 5 % larger.
+    write_whole(path, _encoded([picture], format="PNG", compress_level=3))
 
 
 def save_animation(
@@ -563,7 +579,7 @@ def save_animation(
     animation_format = _format_of(path, ANIMATION_FORMATS)
     if not 0 < seconds_per_word < math.inf:
         raise ValueError(f"seconds_per_word is {seconds_per_word}: give a number above 0")
-    words, maps_Thw = _checked_caption(words, maps_Thw)
+    words, maps_Thw = checked_caption(words, maps_Thw)
     frames = _animation_frames(photo, words, maps_Thw, resize, strength, alpha_Thw)
     if animation_format == "GIF":
         frames = [_with_palette(frame) for frame in frames]
@@ -613,9 +629,10 @@ def _format_of(path: str | Path, formats: dict[str, str]) -> str:
 # --- checks ---------------------------------------------------------------------------------------
 
 
-def _checked_caption(
+def checked_caption(
     words: Sequence[str], maps_Thw: ArrayLike
 ) -> tuple[list[str], NDArray[np.float64]]:
+    """The words, each on one line, and their maps. Raises ValueError where they do not match."""
     maps_Thw = _checked_maps(maps_Thw)
     if len(words) != len(maps_Thw):
         raise ValueError(f"{len(words)} words but {len(maps_Thw)} attention maps: expected as many")

@@ -15,11 +15,12 @@ import numpy as np
 import torch
 
 from showattend.checkpoint import Checkpoint, CheckpointError, load_checkpoint, whole_folder
-from showattend.config import Attention, SearchSettings, checked
+from showattend.config import MOST_WORDS, Attention, SearchSettings, checked
 from showattend.decoder import Scene
 from showattend.grids import model_pixels
 from showattend.images import ImageError, Photograph, open_photograph
-from showattend.search import Caption, Regions, attend, beam_search, pick_words
+from showattend.search import Caption, Regions, attend, beam_search, pick_words, words_of
+from showattend.transformer import TransformerDecoder
 
 __all__ = ["Caption", "CaptionModel", "Regions", "load", "shipped_models"]
 
@@ -235,6 +236,45 @@ class CaptionModel:
         """
         scene = self._look([self._pixels(photograph)])
         return attend(self.checkpoint.captioner, self.checkpoint.vocabulary, scene, sentence)[0]
+
+    @torch.inference_mode()
+    def word_attention(
+        self,
+        photograph: Photograph,
+        sentence: str | list[str] | tuple[str, ...],
+        attention: Attention | None = None,
+    ) -> np.ndarray:
+        """At which words a Transformer looks, in every layer and head, as it writes ``sentence``.
+
+        Args:
+            sentence: a text, or words such as a caption's, which are then taken as they are.
+            attention: how it looks at the photograph meanwhile, as in :meth:`caption`.
+        Returns:
+            (T, L, H, T): the row of a word sums to 1 over START (the first column) and the words
+            before it; its own and later ones are not read yet, so their columns are 0.
+        Raises:
+            ImageError: the photograph cannot be opened; one line.
+            ConfigError: there is no such ``attention``; one line.
+            ValueError: the model is no Transformer, or there are no words or too many; one line.
+        """
+        decoder = self.checkpoint.captioner.decoder
+        if not isinstance(decoder, TransformerDecoder):
+            kind = self.checkpoint.decoder.kind
+            raise ValueError(
+                f"{self.name}: its decoder is of the kind {kind}, which has no attention among "
+                "words; use a model whose decoder.kind is transformer"
+            )
+        given = isinstance(sentence, list | tuple) and sentence
+        words = sentence if given else words_of(sentence)
+        if len(words) > MOST_WORDS:
+            raise ValueError(f"the sentence has {len(words)} words: expected at most {MOST_WORDS}")
+        choose = decoder.choice(self._search(attention=attention).attention)
+        scene = self._look([self._pixels(photograph)])
+        ids = self.checkpoint.vocabulary.encode_words(words)
+        words_11T = torch.tensor([[ids]], device=scene.grid_BPC.device)
+        weights_LHTT = decoder.word_weights(scene, words_11T, choose)[0, 0]
+        weights_TLHT: np.ndarray = weights_LHTT.movedim(2, 0).float().cpu().numpy()
+        return weights_TLHT
 
     def _search(
         self,

@@ -72,6 +72,14 @@ class Caption:
         """The attention's distribution as T maps of the grid, (T, h, w)."""
         return self.alpha.reshape(-1, self.regions.height, self.regions.width)
 
+    def head_maps(self) -> np.ndarray:
+        """The distribution of every layer and head as maps of the grid, (T, L, H, h, w).
+
+        Where there is one layer of one head, its maps are `alpha_maps`.
+        """
+        heads = self.alpha[:, None, None] if self.heads is None else self.heads
+        return heads.reshape(*heads.shape[:3], self.regions.height, self.regions.width)
+
 
 @torch.inference_mode()
 def beam_search(
@@ -325,11 +333,8 @@ def attend(
     captioner: Captioner, vocabulary: Vocabulary, scene: Scene, sentence: str
 ) -> list[Caption]:
     """Where the model looks when it is made to say a sentence (teacher forcing), per image."""
-    if not isinstance(sentence, str):
-        raise ValueError(f"{sentence!r}: is no text; give a sentence such as 'a dog on grass'")
-    words, ids = tuple(ptb_tokens(sentence)), vocabulary.encode(sentence)
-    if not words:
-        raise ValueError(f"{sentence!r}: has no words; give a sentence such as 'a dog on grass'")
+    words = words_of(sentence)
+    ids = vocabulary.encode_words(words)
     decoder, images = captioner.decoder, len(scene.grid_BPC)
     state = decoder.start(scene, 1)
     log_prob_B = scene.grid_BPC.new_zeros(images)
@@ -346,6 +351,20 @@ def attend(
     return [
         write.spoken(words, float(log_prob_B[b]), alpha_BTHP[b], cell_BTH[b]) for b in range(images)
     ]
+
+
+def words_of(sentence: object) -> tuple[str, ...]:
+    """The words of a sentence that the model is made to say.
+
+    Raises:
+        ValueError: the sentence is no text or has no words; one line.
+    """
+    if not isinstance(sentence, str):
+        raise ValueError(f"{sentence!r}: is no text; give a sentence such as 'a dog on grass'")
+    words = tuple(ptb_tokens(sentence))
+    if not words:
+        raise ValueError(f"{sentence!r}: has no words; give a sentence such as 'a dog on grass'")
+    return words
 
 
 @dataclass(frozen=True)

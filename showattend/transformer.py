@@ -155,12 +155,13 @@ class TransformerDecoder(Decoder):
         logits_NV = self.word_logits(self.dropout(told(x_BKTE)))
         return Taught.of(logits_NV, words_BKT, of_all("alpha_BKHP"), of_all("chosen_BKHP"))
 
-    def word_weights(self, scene: Scene, words_BKT: Tensor) -> Tensor:
+    def word_weights(self, scene: Scene, words_BKT: Tensor, choose: Choice | None = None) -> Tensor:
         """(B, K, L, H, T, T): at which words before it (columns) each word that is read looks.
 
-        Row and column t stand for the t-th word read, START being the first.
+        Row and column t stand for the t-th word read, START being the first. ``choose`` is as of
+        `step`: what a layer reads depends on where the one below it looked.
         """
-        _, _, entered = self._read(scene, inputs_of(words_BKT), None)
+        _, _, entered = self._read(scene, inputs_of(words_BKT), choose)
         weights = [
             layer.words.weights(x_NTE, causal=True)
             for layer, x_NTE in zip(self._layers(), entered, strict=True)

@@ -49,7 +49,11 @@ class Vocabulary:
 
     def encode(self, caption: str) -> list[int]:
         """Word ids of a caption, without start and end; unseen words become the unknown word."""
-        return [self._ids.get(word, UNKNOWN) for word in ptb_tokens(caption)]
+        return self.encode_words(ptb_tokens(caption))
+
+    def encode_words(self, words: Iterable[str]) -> list[int]:
+        """The same of words as they are, such as those of a caption that was written."""
+        return [self._ids.get(word, UNKNOWN) for word in words]
 
     def decode(self, ids: Iterable[int]) -> tuple[str, ...]:
         """Words of ids, up to the end mark; pad and start are left out."""

@@ -30,11 +30,13 @@ from showattend.app import (
     build_app,
     captions_html,
     figure_html,
+    matrix_html,
     read_photograph,
     stage_html,
     write_files,
 )
 from showattend.checkpoint import Checkpoint, CheckpointError, save_checkpoint
+from showattend.matrix import words_by_cells
 from showattend.overlay import word_overlays
 from showattend.predict import load
 from showattend.search import Caption, Regions
@@ -265,6 +267,18 @@ def test_files_are_of_the_chosen_caption(reading: Reading, tmp_path: Path) -> No
     np.testing.assert_array_equal(shown, np.asarray(Image.open(figure)))
 
 
+def test_the_matrix_is_of_the_chosen_caption(reading: Reading, hard_reading: Reading) -> None:
+    page = matrix_html(replace(reading, chosen=1))
+    (shown,) = pictures(page)
+    np.testing.assert_array_equal(shown, words_by_cells(SECOND.words, SECOND.maps()))
+    assert page.count("<details>") == 1 and "open" not in page.split("<div")[0]
+    assert ">Words by cells<" in page
+    assert "for each word of “a &lt;b&gt; dog”" in matrix_html(reading)
+    (framed,) = pictures(named := matrix_html(hard_reading, named=True))
+    assert ">hard: words by cells<" in named
+    assert framed.shape[0] > shown.shape[0]  # it says what the frames are
+
+
 # --- handlers -------------------------------------------------------------------------------------
 
 
@@ -279,7 +293,7 @@ def test_an_upload_fills_the_page(folder: str, photo: Path, cache: Path) -> None
     figure, *buttons = app._files(cache, readings, 0.6)
     buttons, second_row = buttons[:3], buttons[3:]
     assert not any(button.visible for button in second_row)
-    assert "data:image/png" in figure
+    assert len(list(pictures(figure))) == 2  # of all words, and the matrix
     files = [Path(button.value["path"]) for button in buttons]
     assert [file.suffix for file in files] == [".png", ".gif", ".json"]
     assert len(list(cache.rglob("*.gif"))) == 1  # Gradio made no second copy
@@ -413,7 +427,7 @@ def test_both_models_read_a_photograph_and_fill_both_rows(
     assert stage.count('class="sa-view"') == 2
     assert captions.count("<table") == 2
     figures, *buttons = app._files(cache, readings, 0.6)
-    assert figures.count("<img") == 2
+    assert figures.count("<img") == 4  # of each reading all words, and the matrix
     names = [Path(button.value["path"]).name for button in buttons]
     ends = ("figure.png", "words.gif", "caption.json")
     assert names == [f"beach_{model}_{end}" for model in ("tiny", "hard") for end in ends]

@@ -11,6 +11,7 @@ import sys
 import time
 import types
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -56,6 +57,19 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pixels = PixelSettings(size=64, mean=HALF, std=HALF)
     search = SearchSettings(beam_size=2, max_words=5)
     save_checkpoint(folder, Checkpoint(captioner, vocabulary, pixels, ENCODER, DECODER, search, {}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def transformer(checkpoint: Path) -> Path:
+    """The same with a decoder of two layers of two heads."""
+    model = showattend.load(checkpoint, "cpu").checkpoint
+    decoder = model.decoder.model_copy(
+        update={"kind": "transformer", "layers": 2, "heads": 2, "attention": 8, "projection": 8}
+    )
+    captioner = build_captioner(ENCODER, decoder, size=64, words=len(model.vocabulary)).eval()
+    folder = checkpoint.with_name("transformer")
+    save_checkpoint(folder, replace(model, captioner=captioner, decoder=decoder))
     return folder
 
 
@@ -453,11 +467,42 @@ def test_overlays_of_equal_stems_lie_side_by_side(
     captions = showattend.load(checkpoint).caption(paths)
     for name, caption in zip(names, captions, strict=True):
         words = sorted(path.name for path in (folder / name).iterdir())
+        assert words.pop() == "matrix.png"
         assert [word[3:-4] for word in words] == list(caption.words)
         with Image.open(folder / f"{name}.gif") as animation:
             assert 1 < animation.n_frames <= len(caption.words) + 1  # equal frames are merged
         with Image.open(folder / f"{name}.png") as figure:
             assert figure.width > 64
+
+
+def test_a_transformers_overlays_show_its_heads_and_words(
+    transformer: Path, checkpoint: Path, photos: Path, tmp_path: Path
+) -> None:
+    argv = ["caption", str(photos / "b.jpg"), "--overlay", str(tmp_path), "--model"]
+    figures = {f"layer{layer}_head{head}.png" for layer in (1, 2) for head in (1, 2)}
+
+    def sheets() -> set[str]:
+        return {path.name for path in (tmp_path / "b").iterdir() if path.name[0].isalpha()}
+
+    assert main([*argv, str(transformer)]) == 0
+    assert sheets() == {"matrix.png", "words.png", *figures}
+    # What a layer reads hangs on the look below it, and a look by chance cannot be had once more.
+    assert main([*argv, str(transformer), "--attention", "sample"]) == 0
+    assert sheets() == {"matrix.png", *figures}
+    assert main([*argv, str(checkpoint)]) == 0
+    assert sheets() == {"matrix.png"}
+
+
+def test_json_weights_of_every_head(
+    transformer: Path, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ("caption", photos / "b.jpg", "--model", transformer, "--json", "--weights")
+    _, (line,), _ = run(capsys, *argv)
+    told, caption = json.loads(line), showattend.load(transformer).caption(photos / "b.jpg")
+    heads_TLHhw = np.array(told["heads"])
+    assert heads_TLHhw.shape == caption.head_maps().shape
+    np.testing.assert_allclose(heads_TLHhw, caption.head_maps(), atol=1e-6)
+    np.testing.assert_allclose(heads_TLHhw.mean(axis=(1, 2)), told["attention"], atol=2e-6)
 
 
 def test_overlays_never_take_a_photographs_place(

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from showattend.files import Overlays, find_photographs, told_weights
+from showattend.files import Hear, Overlays, find_photographs, told_heads, told_weights
 from showattend.images import ImageError
+from showattend.matrix import words_by_cells, words_by_words
+from showattend.overlay import caption_figure, is_drawn
 from showattend.search import Caption, Regions
 
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX files")
@@ -33,10 +35,16 @@ def caption_of(*words: str) -> Caption:
 
 def look(*paths: str, folder: str = "look", words: tuple[str, ...] = ("a", "dog")) -> list[str]:
     """A run that draws into the folder; what lies there then."""
-    overlays = Overlays(Path(folder), "squash")
+    return save(caption_of(*words), *paths, folder=folder)
+
+
+def save(
+    caption: Caption, *paths: str, folder: str = "look", hear: Hear | None = None
+) -> list[str]:
+    overlays = Overlays(Path(folder), "squash", hear)
     overlays.refuse_originals(paths)
     for path in paths:
-        overlays.save(path, caption_of(*words))
+        overlays.save(path, caption)
     return sorted(str(path) for path in Path(folder).rglob("*") if path.is_file())
 
 
@@ -48,6 +56,7 @@ def drawn(*names: str, words: tuple[str, ...] = ("a", "dog")) -> list[str]:
         for file in (
             f"look/{name}.png",
             f"look/{name}.gif",
+            f"look/{name}/matrix.png",
             *(f"look/{name}/{number:02}_{word}.png" for number, word in enumerate(words, 1)),
         )
     ]
@@ -117,12 +126,12 @@ def test_links_that_lead_round_in_a_circle_end(here: Path) -> None:
 
 
 def test_pictures_of_a_hard_look_are_framed(here: Path) -> None:
-    """Each of the three kinds differs from that of the same weights as soft attention's."""
+    """Each kind differs from that of the same weights as soft attention's."""
     photo, weights_TP = draw("p/cat.jpg"), np.array([[0, 0, 0, 1]], np.float32)
     for folder, alpha_TP in (("soft", weights_TP), ("hard", np.full((1, 4), 0.25, np.float32))):
         overlays = Overlays(Path(folder), "squash")
         overlays.save(photo, Caption(("cat",), -1.0, weights_TP, alpha_TP, None, Regions(2, 2)))
-    for name in ("cat.png", "cat.gif", "cat/01_cat.png"):
+    for name in ("cat.png", "cat.gif", "cat/01_cat.png", "cat/matrix.png"):
         assert Path("soft", name).read_bytes() != Path("hard", name).read_bytes()
 
 
@@ -133,6 +142,70 @@ def test_weights_of_a_hard_look_are_told_with_their_distribution() -> None:
     maps = [[[0.125, 0.25], [0.125, 0.5]]]
     assert told_weights(hard) == {"attention": [[[0, 0], [0, 1]]], "alpha": maps}
     assert told_weights(soft) == {"attention": maps}
+
+
+def heads_of(*words: str) -> Caption:
+    """Two layers of three heads, each of which looks at a cell of its own, or at two."""
+    heads_TLHP = np.zeros((len(words), 2, 3, 4), np.float32)
+    heads_TLHP[:, 0, [0, 1, 2], [0, 1, 2]] = 1
+    heads_TLHP[:, 1, :, 2:] = 0.5
+    mean_TP = heads_TLHP.mean(axis=(1, 2))
+    return Caption(words, -1.0, mean_TP, mean_TP, heads_TLHP, Regions(2, 2))
+
+
+HEADS = [f"look/cat/layer{layer}_head{head}.png" for layer in (1, 2) for head in (1, 2, 3)]
+
+
+def test_weights_of_several_heads_are_told() -> None:
+    told = told_heads(heads_of("cat"))
+    assert told["heads"][0][0] == [[[1, 0], [0, 0]], [[0, 1], [0, 0]], [[0, 0], [1, 0]]]
+    assert told["heads"][0][1] == [[[0, 0], [0.5, 0.5]]] * 3
+    assert told_heads(caption_of("cat")) == {}
+
+
+def test_every_head_has_its_figure(here: Path) -> None:
+    photo, caption = draw("p/cat.jpg"), heads_of("a", "dog")
+    assert save(caption, photo) == sorted([*drawn("cat"), *HEADS])
+    assert all(is_drawn(Path(path)) for path in HEADS)
+    with Image.open(photo) as picture, Image.open(HEADS[4]) as saved:
+        title, maps_Thw = "layer 2, head 2: a dog", np.array([[[0, 0], [0.5, 0.5]]] * 2)
+        expected = caption_figure(picture, caption.words, maps_Thw, "squash", title)
+        assert saved.convert("RGB").tobytes() == expected.tobytes()
+
+
+def test_the_matrices_are_of_the_caption(here: Path) -> None:
+    """That of the words is the mean over layers and heads."""
+    photo, caption = draw("p/cat.jpg"), heads_of("a", "dog")
+    heard_TLHT = np.array([[[[1, 0]] * 3] * 2, [[[1, 0], [0.5, 0.5], [0, 1]]] * 2])
+    heard: list[tuple[str, ...]] = []
+
+    def hear(picture: Image.Image, words: tuple[str, ...]) -> np.ndarray:
+        assert picture.size == (8, 6)
+        heard.append(words)
+        return heard_TLHT
+
+    files = save(caption, photo, hear=hear)
+    assert heard == [("a", "dog")]
+    assert files == sorted([*drawn("cat"), *HEADS, "look/cat/words.png"])
+    expected = {
+        "matrix": words_by_cells(caption.words, caption.maps()),
+        "words": words_by_words(caption.words, [[1, 0], [0.5, 0.5]]),
+    }
+    for name, sheet in expected.items():
+        path = Path(f"look/cat/{name}.png")
+        assert is_drawn(path)
+        with Image.open(path) as saved:
+            assert saved.convert("RGB").tobytes() == sheet.tobytes()
+
+
+def test_a_run_leaves_no_picture_of_another_caption_or_model(here: Path) -> None:
+    """Of what lies in the words' folder, it removes what an earlier run drew there by that name."""
+    photo = draw("p/cat.jpg")
+    save(heads_of("a", "dog", "runs"), photo, hear=lambda *_: np.full((3, 2, 3, 3), 1 / 3))
+    assert len(list(Path("look/cat").iterdir())) == 3 + 2 + 6
+    kept = "look/cat/my favourite.png"
+    Path("look/cat/01_a.png").rename(kept)
+    assert look(photo, words=("a", "cat")) == sorted([kept, *drawn("cat", words=("a", "cat"))])
 
 
 def test_a_run_takes_the_place_of_the_one_before_it(here: Path) -> None:

@@ -27,7 +27,7 @@ LEVELS = [
     },
     {"insertion"},
     {"vocabulary", "corpus", "encoder", "overlay", "ablation_plan"},
-    {"cells", "datasets", "results"},
+    {"cells", "datasets", "results", "matrix"},
     {"decoder"},
     {"recurrent", "transformer"},
     {"captioner", "boxes", "metrics", "references", "java_metrics"},
@@ -61,7 +61,7 @@ FENCES = {
     "pycocoevalcap": {"metrics"},
     "pycocotools": {"datasets"},
     "safetensors": {"checkpoint", "train"},
-    "matplotlib": {"overlay", "curves"},
+    "matplotlib": {"overlay", "curves", "matrix"},
 }
 
 #: Modules with imports inside of functions, and what they import there.
@@ -69,6 +69,7 @@ LAZY = {
     "__init__": {"showattend.predict"},  # `showattend --help` must not wait for torch
     "overlay": {"matplotlib"},  # nor those who draw nothing for matplotlib
     "curves": {"matplotlib"},
+    "matrix": {"matplotlib"},
     "cli": {"*"},  # each command loads what it needs
 }
 

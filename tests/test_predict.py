@@ -11,6 +11,7 @@ import torch
 from conftest import MakePicture
 
 from showattend import predict
+from showattend.captioner import build_captioner
 from showattend.checkpoint import Checkpoint, CheckpointError, save_checkpoint
 from showattend.config import Attention, ConfigError
 from showattend.predict import Caption, CaptionModel, DeviceError, choose_device, load
@@ -101,6 +102,83 @@ def test_attending_needs_words(
 ) -> None:
     with pytest.raises(ValueError, match=f"^{sentence!r}: {problem}; give a sentence such as"):
         model.attend(photo, sentence)
+
+
+@pytest.fixture
+def transformer(checkpoint: Checkpoint) -> CaptionModel:
+    """Two layers of two heads, with weights large enough to look here rather than there."""
+    small = {"kind": "transformer", "layers": 2, "heads": 2, "attention": 4, "projection": 6}
+    decoder = checkpoint.decoder.model_copy(update=small)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        captioner = build_captioner(
+            checkpoint.encoder, decoder, size=32, words=len(checkpoint.vocabulary)
+        )
+    with torch.no_grad():
+        for parameter in captioner.decoder.parameters():
+            parameter.mul_(2.0)
+    tiny = replace(checkpoint, captioner=captioner.eval(), decoder=decoder)
+    return CaptionModel(tiny, "tiny")
+
+
+def test_a_transformers_words_look_at_those_before_them(
+    transformer: CaptionModel, photo: Path
+) -> None:
+    weights_TLHT = transformer.word_attention(photo, "A dog on the grass!")
+    assert weights_TLHT.shape == (5, 2, 2, 5)
+    np.testing.assert_allclose(weights_TLHT.sum(axis=-1), 1, rtol=1e-5)
+    assert (weights_TLHT[0, :, :, 0] == 1).all()  # before the first word there is START alone
+    for t in range(5):
+        assert (weights_TLHT[t, :, :, : t + 1] > 0).all()
+        assert (weights_TLHT[t, :, :, t + 1 :] == 0).all()
+
+
+def test_a_word_that_is_written_later_changes_no_row(
+    transformer: CaptionModel, photo: Path
+) -> None:
+    """The row of a word is what was known as it was written: itself is not."""
+    one, other = (transformer.word_attention(photo, f"a dog {word}") for word in ("on", "cat"))
+    np.testing.assert_array_equal(one, other)
+    assert (one[2] != transformer.word_attention(photo, "a cat on")[2]).any()
+
+
+def test_words_of_a_caption_are_taken_as_they_are(transformer: CaptionModel, photo: Path) -> None:
+    text = transformer.word_attention(photo, "a dog")
+    np.testing.assert_array_equal(transformer.word_attention(photo, ["a", "dog"]), text)
+    assert transformer.word_attention(photo, ("a dog",)).shape == (1, 2, 2, 1)  # one unknown word
+
+
+def test_what_a_layer_reads_depends_on_the_look(transformer: CaptionModel, photo: Path) -> None:
+    """Below the first look there is none: only the second layer hears of it."""
+    soft = transformer.word_attention(photo, "a dog on grass")
+    hard = transformer.word_attention(photo, "a dog on grass", "argmax")
+    np.testing.assert_array_equal(soft[:, 0], hard[:, 0])
+    assert (soft[1:, 1] != hard[1:, 1]).any()
+
+
+def test_an_lstm_has_no_attention_among_words(model: CaptionModel, photo: Path) -> None:
+    with pytest.raises(ValueError) as caught:
+        model.word_attention(photo, "a dog")
+    assert str(caught.value) == (
+        "tiny: its decoder is of the kind lstm, which has no attention among words; use a model "
+        "whose decoder.kind is transformer"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sentence", "problem"),
+    [
+        ("", "^'': has no words; give"),
+        ([], r"^\[\]: is no text; give"),
+        (5, "^5: is no text; give"),
+        ("a " * 1001, "^the sentence has 1001 words: expected at most 1000$"),
+    ],
+)
+def test_attention_among_words_needs_words(
+    transformer: CaptionModel, photo: Path, sentence: Any, problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        transformer.word_attention(photo, sentence)
 
 
 @pytest.mark.parametrize("name", ["cpu:", "cpu:x"])

@@ -431,6 +431,17 @@ def test_weights_are_maps_of_the_grid_that_sum_to_one(make_captioner: MakeCaptio
             assert caption.heads is None
             assert caption.maps().shape == (words, 2, 3)
             assert caption.maps()[0, 1, 2] == caption.weights[0, 5]
+            assert caption.head_maps().shape == (words, 1, 1, 2, 3)
+            assert np.array_equal(caption.head_maps()[:, 0, 0], caption.alpha_maps())
+
+
+def test_maps_of_heads_stand_layer_by_layer() -> None:
+    """By hand: number 100 l + 10 h + p is the weight of cell p in head h of layer l."""
+    heads_TLHP = np.add.outer(np.add.outer([0, 100], [0, 10, 20]), np.arange(6))[None]
+    even_TP = np.full((1, 6), 1 / 6)
+    caption = Caption(("dog",), -1.0, even_TP, even_TP, heads_TLHP, Regions(2, 3))
+    assert caption.head_maps().shape == (1, 2, 3, 2, 3)
+    assert caption.head_maps()[0, 1, 2].tolist() == [[120, 121, 122], [123, 124, 125]]
 
 
 # The text

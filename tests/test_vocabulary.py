@@ -61,6 +61,7 @@ def test_the_order_of_captions_does_not_matter(said: list[str], least: int) -> N
 def test_unseen_words_become_the_unknown_word(vocabulary: Vocabulary) -> None:
     assert vocabulary.encode("A dog on the grass!") == [4, 5, 7, UNKNOWN, 8]
     assert vocabulary.encode("") == []
+    assert vocabulary.encode_words(["dog", "Dog", "a dog"]) == [5, UNKNOWN, UNKNOWN]
 
 
 def test_a_caption_that_spells_a_special_is_no_mark(vocabulary: Vocabulary) -> None:

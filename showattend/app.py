@@ -195,7 +195,10 @@ class Models:
             raise CheckpointError(f"{name}: not among the models of this page")
         with self._loading:
             if name not in self._loaded:
-                self._loaded[name] = load(name)
+                model = load(name)
+                if model.checkpoint.captioner.encoder is None:
+                    raise CheckpointError(f"{name}: looks at regions; the page takes photographs")
+                self._loaded[name] = model
             return self._loaded[name]
 
 

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -19,7 +19,10 @@ import showattend
 if TYPE_CHECKING:
     from showattend.config import DataSettings
     from showattend.corpus import Tokenizer
+    from showattend.grids import AnyGrids
+    from showattend.regions import RegionsError
     from showattend.scorecard import Scorecard
+    from showattend.search import Caption
     from showattend.sides import Source
 
 _PACKAGE = Path(showattend.__file__).parent
@@ -148,6 +151,12 @@ def _add_caption(parser: argparse.ArgumentParser) -> None:
     add("--beam", type=_number(1, 64), metavar="N", help="captions kept at every word; 1 is greedy")
     add("--batch", type=_number(1), default=16, metavar="N", help="images at once (default: 16)")
     add(
+        "--regions",
+        type=Path,
+        metavar="FILE",
+        help="the photographs' regions (.npz, .h5), for a model that looks at those",
+    )
+    add(
         "--overlay",
         type=Path,
         metavar="DIR",
@@ -165,7 +174,11 @@ def _add_caption(parser: argparse.ArgumentParser) -> None:
     form.add_argument(
         "--json", dest="form", action="store_const", const="json", help="one JSON object a line"
     )
-    add("--weights", action="store_true", help="with --json: the attention, (words, rows, columns)")
+    add(
+        "--weights",
+        action="store_true",
+        help="with --json: the attention, (words, rows, columns) or, of regions, (words, regions)",
+    )
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
@@ -333,9 +346,12 @@ def _caption(args: argparse.Namespace) -> int:
     if args.overlay is not None:
         report.overlays = Overlays(args.overlay, model.checkpoint.pixels.resize)
         report.overlays.refuse_originals(paths)
-    results = model.stream(
-        paths, batch_size=args.batch, beam_size=args.beam, attention=args.attention
-    )
+    options = {"batch_size": args.batch, "beam_size": args.beam, "attention": args.attention}
+    results: Iterator[tuple[str, Caption | ImageError | RegionsError]]
+    if args.regions is not None:
+        results = model.stream_regions(paths, args.regions, **options)
+    else:
+        results = model.stream(paths, **options)
     with tqdm(total=len(paths), unit="img", disable=None) as bar:  # None: only on a terminal
         for path, result in results:
             report.add(path, result)
@@ -410,6 +426,7 @@ def _score_checkpoint(args: argparse.Namespace) -> int:
     from showattend.evaluate import attention_entropy, caption_split
     from showattend.grids import live_grids
     from showattend.predict import checkpoint_folder, choose_device
+    from showattend.regions import open_regions
     from showattend.scorecard import read_annotated, score_model, training_tokens
 
     folder = checkpoint_folder(args.checkpoint)
@@ -425,8 +442,11 @@ def _score_checkpoint(args: argparse.Namespace) -> int:
     search = checkpoint.search.model_copy(
         update={key: value for key, value in asked.items() if value is not None}
     )
-    # Grids are computed anew, and not cached: the time is that from photograph to caption.
-    grids = live_grids(captioner, checkpoint.pixels, pictures, data.corrupt)
+    grids: AnyGrids
+    if captioner.encoder is None:
+        grids = open_regions(_regions(data), captioner.shape.channels, pictures)
+    else:  # computed anew, and not cached: the time is that from photograph to caption
+        grids = live_grids(captioner, checkpoint.pixels, pictures, data.corrupt)
     skipped = len(pictures) - len(grids.pictures)
     began = time.perf_counter()
     captions = caption_split(captioner, checkpoint.vocabulary, grids, search)
@@ -434,6 +454,7 @@ def _score_checkpoint(args: argparse.Namespace) -> int:
     facts = {
         "checkpoint": args.checkpoint,
         "data set": _data_set(data),
+        **({"regions": f"{data.regions}"} if captioner.encoder is None else {}),
         "split": split,
         "images": f"{len(captions)}",
         **({"left out": f"{skipped} that cannot be opened"} if skipped else {}),
@@ -453,6 +474,15 @@ def _score_checkpoint(args: argparse.Namespace) -> int:
         everything=args.all,
     )
     return _show(card, args)
+
+
+def _regions(data: "DataSettings") -> Path:
+    """Raises: ConfigError: the data names none; one line."""
+    from showattend.config import ConfigError
+
+    if data.regions is None:
+        raise ConfigError("data.regions is missing: the model looks at regions; name their file")
+    return data.regions
 
 
 def _tokenizer(name: str) -> "Tokenizer":

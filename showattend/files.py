@@ -18,9 +18,11 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
+from showattend.box_overlay import save_box_overlays
 from showattend.images import FORMATS, ImageError, Resize, open_photograph
 from showattend.overlay import is_drawn, save_animation, save_figure, save_word_pngs
-from showattend.search import Caption
+from showattend.regions import RegionsError
+from showattend.search import Boxes, Caption
 
 Form = Literal["text", "csv", "json"]
 
@@ -135,7 +137,7 @@ class Report:
         if self.form == "csv":
             _write(_csv_row("image", "caption", "log_prob"), sys.stdout)
 
-    def add(self, path: str, result: Caption | ImageError) -> None:
+    def add(self, path: str, result: Caption | ImageError | RegionsError) -> None:
         """One photograph's result; its pictures are written before its line.
 
         Raises:
@@ -173,7 +175,14 @@ class Report:
 
 
 def told_weights(caption: Caption) -> dict[str, Any]:
-    """The weights for programs; beside those of a hard look the distribution it comes from."""
+    """The weights for programs; beside those of a hard look the distribution it comes from, and
+    beside those of regions where these lie."""
+    if isinstance(caption.regions, Boxes):
+        told = {"attention": _as_lists(caption.weights)}
+        told["boxes"] = _as_lists(caption.regions.boxes_P4)
+        if not np.array_equal(caption.weights, caption.alpha):
+            told["alpha"] = _as_lists(caption.alpha)
+        return told
     told = {"attention": _as_lists(caption.maps())}
     if not np.array_equal(caption.weights, caption.alpha):
         told["alpha"] = _as_lists(caption.alpha_maps())
@@ -232,10 +241,13 @@ class Overlays:
                 line.
         """
         photo = open_photograph(path)
-        seen = (photo, caption.words, caption.maps(), self.resize)
-        alpha_Thw = caption.alpha_maps()
         try:
             name = self._new_name(_safe_stem(path))
+            if isinstance(caption.regions, Boxes):
+                save_box_overlays(self.folder, name, photo, caption, caption.regions)
+                return
+            seen = (photo, caption.words, caption.maps(), self.resize)
+            alpha_Thw = caption.alpha_maps()
             figure, animation = self.folder / f"{name}.png", self.folder / f"{name}.gif"
             save_figure(figure, *seen, caption.text, alpha_Thw)
             save_animation(animation, *seen, alpha_Thw=alpha_Thw)

@@ -95,7 +95,7 @@ def check_runs(jobs: Sequence[Job]) -> None:
     for job in jobs:
         if job.settings.encoder.name == REGIONS:
             raise AblateError(
-                f"{job.folder}: encoder.name is regions: a plan is of CNNs, for it times photographs"
+                f"{job.folder}: encoder.name is regions: a plan times photographs; name CNNs"
             )
         path = job.folder / SETTINGS
         if not path.exists():

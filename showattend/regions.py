@@ -153,10 +153,11 @@ def check_boxes(boxes_P4: np.ndarray, place: str) -> None:
     if boxes_P4.ndim != 2 or boxes_P4.shape[1] != 4 or not len(boxes_P4):
         raise RegionsError(f"{place} is {_told(boxes_P4.shape)}: expected (n, 4), n at least 1")
     _check_finite(boxes_P4, place)
-    low_P2, high_P2 = boxes_P4[:, :2], boxes_P4[:, 2:]
-    inside_P2 = (low_P2 >= -_ROUNDING) & (high_P2 <= 1 + _ROUNDING) & (low_P2 < high_P2)
-    if not inside_P2.all():
-        row = int(np.flatnonzero(~inside_P2.all(axis=1))[0])
+    clipped_P4 = boxes_P4.clip(0, 1)
+    right_P = (np.abs(boxes_P4 - clipped_P4) <= _ROUNDING).all(axis=1)
+    right_P &= (clipped_P4[:, :2] < clipped_P4[:, 2:]).all(axis=1)
+    if not right_P.all():
+        row = int(np.flatnonzero(~right_P)[0])
         corners = ", ".join(f"{corner:g}" for corner in boxes_P4[row])
         raise RegionsError(
             f"{place} has in row {row} the box {corners}: expected x0 < x1 and y0 < y1 in "

@@ -3,6 +3,8 @@
 import builtins
 import dataclasses
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,13 @@ from conftest import MakeDecoder, ragged
 from PIL import Image
 
 from showattend import train as train_module
+from showattend.boxes import load_boxes
 from showattend.captioner import Captioner
 from showattend.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from showattend.cli import main
 from showattend.config import (
     ConfigError,
+    DataSettings,
     HardSettings,
     SearchSettings,
     Settings,
@@ -40,6 +44,7 @@ from showattend.train import TrainError, resume_run, start_run, train
 from showattend.vocabulary import Vocabulary
 
 CPU = torch.device("cpu")
+SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 C = 5
 COUNTS = [1, 4, 9]
 Regions = tuple[np.ndarray, np.ndarray]
@@ -578,3 +583,65 @@ def test_the_command_evaluates(
     data.write_text("data: {kind: shapes, val_images: 3}\ntrain: {epochs: 1}\n")
     assert main([*command, "--data", str(data)]) == 2
     assert "data.regions is missing: the model looks at regions" in capsys.readouterr().err
+
+
+# --- real photographs -----------------------------------------------------------------------------
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def photographs_with_boxes(folder: Path, count: int) -> list[str]:
+    """Captions and boxes of some Flickr8k photographs as files; returns the photographs' names.
+
+    Every photograph has the boxes of its phrases, each once, and one around all of it.
+    """
+    flickr8k, file = SHARED / "flickr8k", SHARED / "flickr30k_entities" / "flickr8k_boxes.json"
+    data = DataSettings(kind="flickr8k", root=flickr8k, boxes=file)
+    pictures = load_split(data, "train")[:count]
+    boxes, lines = {}, []
+    for place, (picture, said) in enumerate(
+        zip(pictures, load_boxes(data, pictures).values(), strict=True)
+    ):
+        name, split = str(picture.image_id), "val" if place % 5 == 0 else "train"
+        drawn = {box for caption in said for phrase in caption.phrases for box in phrase.boxes}
+        boxes[name] = [(0.0, 0.0, 1.0, 1.0), *sorted(drawn)]
+        for caption in picture.captions:
+            lines.append({"image": name, "caption": caption, "split": split})
+    (folder / "boxes.json").write_text(json.dumps(boxes))
+    (folder / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return list(boxes)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.is_dir(), reason="../shared is not on this machine")
+def test_real_photographs_by_their_boxes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Features by the script, a short training, captions and pictures, all by the commands."""
+    names = photographs_with_boxes(tmp_path, 40)
+    monkeypatch.chdir(tmp_path)
+    images, script = SHARED / "flickr8k" / "images", SCRIPTS / "region_features.py"
+    pool = [sys.executable, str(script), "boxes.json", "regions.npz", "--images", str(images)]
+    told = subprocess.run(pool, capture_output=True, text=True, check=True).stdout
+    assert told == "regions.npz: 40 photographs; train with encoder.channels=1392\n"
+    config = tmp_path / "tiny.yaml"
+    sections = tree(
+        data={
+            "kind": "folder", "root": str(images), "captions": "captions.jsonl",
+            "regions": "regions.npz", "min_count": 2,
+        },
+        encoder={"channels": 1392},
+        train={"epochs": 6, "average": 0.8},
+    )
+    config.write_text(json.dumps(sections))  # JSON is YAML
+    assert main(["train", "--config", str(config), "--run", "run"]) == 0
+    lines = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["loss"] < lines[0]["loss"] - 0.3
+    capsys.readouterr()
+    photos = [str(images / name) for name in names[:3]]
+    options = ["--model", "run", "--regions", "regions.npz", "--overlay", "looks", "--json"]
+    assert main(["caption", *photos, *options, "--weights"]) == 0
+    for line in capsys.readouterr().out.splitlines():
+        entry = json.loads(line)
+        np.testing.assert_allclose(np.sum(entry["attention"], axis=1), 1, atol=1e-4)
+        assert Path("looks", f"{Path(entry['image']).stem}.png").is_file()

@@ -37,6 +37,7 @@ from showattend.overlay import (
     word_overlays,
 )
 from showattend.predict import CaptionModel, load
+from showattend.regions import RegionsError
 from showattend.search import Caption
 
 EXAMPLES = Path(__file__).parent / "examples"
@@ -195,10 +196,7 @@ class Models:
             raise CheckpointError(f"{name}: not among the models of this page")
         with self._loading:
             if name not in self._loaded:
-                model = load(name)
-                if model.checkpoint.captioner.encoder is None:
-                    raise CheckpointError(f"{name}: looks at regions; the page takes photographs")
-                self._loaded[name] = model
+                self._loaded[name] = load(name)
             return self._loaded[name]
 
 
@@ -582,7 +580,7 @@ def _caption(
         readings = tuple(
             read_photograph(model, path, int(beam_size)) for model in models.chosen(name)
         )
-    except (ImageError, CheckpointError, ConfigError) as error:
+    except (ImageError, CheckpointError, ConfigError, RegionsError) as error:
         line = str(error).replace(path, Path(path).name)
         gr.Warning(html.escape(line), duration=20)
         return _nothing()

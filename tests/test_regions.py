@@ -15,7 +15,10 @@ import torch
 from conftest import MakeDecoder, ragged
 from PIL import Image
 
+from showattend import app, scorecard
 from showattend import train as train_module
+from showattend.ablate import check_runs
+from showattend.ablation_plan import AblateError, Job
 from showattend.boxes import load_boxes
 from showattend.captioner import Captioner
 from showattend.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
@@ -34,6 +37,7 @@ from showattend.decoder import Scene
 from showattend.encoder import EncoderError, GridShape
 from showattend.grounding import attend_sentences
 from showattend.items import as_items
+from showattend.java_metrics import JavaError
 from showattend.losses import doubly_stochastic_penalty, word_loss
 from showattend.predict import CaptionModel, load
 from showattend.regions import RegionFile, RegionsError, check_regions, open_regions
@@ -585,6 +589,37 @@ def test_the_command_evaluates(
     assert "data.regions is missing: the model looks at regions" in capsys.readouterr().err
 
 
+def test_the_full_scorecard_draws_boxes_and_plays_no_pointing_game(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(_: Any) -> Any:
+        raise JavaError("needs Java")
+
+    monkeypatch.setattr(scorecard, "meteor", absent)
+    monkeypatch.setattr(scorecard, "spice", absent)
+    command = ["evaluate", "--checkpoint", str(run_folder), "--out", str(tmp_path), "--all"]
+    assert main(command) == 0
+    tree = json.loads((tmp_path / "scores.json").read_text())
+    assert "attention: the model looks at regions" in " ".join(tree["missing"])
+    assert not any("pointing" in title for title in tree["tables"])
+    assert (tmp_path / "page.html").read_text().count("data:image/jpeg") == 3
+
+
+def test_what_takes_photographs_alone_says_so(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(app.gr, "Warning", lambda line, **_: warned.append(line))
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    photo = {"path": str(tmp_path / "a.png"), "meta": {"_type": "gradio.FileData"}}
+    shown = app._caption(app.Models([str(run_folder)]), tmp_path, photo, str(run_folder), 3, 0.6)
+    assert shown[0] == ()
+    assert "has no CNN to look at a photograph" in warned[0]
+    job = Job("row", 0, 1, run_folder, check_settings(tree(), "here"))
+    with pytest.raises(AblateError, match=r"encoder\.name is regions: a plan times photographs"):
+        check_runs([job])
+
+
 # --- real photographs -----------------------------------------------------------------------------
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -627,8 +662,11 @@ def test_real_photographs_by_their_boxes(
     config = tmp_path / "tiny.yaml"
     sections = tree(
         data={
-            "kind": "folder", "root": str(images), "captions": "captions.jsonl",
-            "regions": "regions.npz", "min_count": 2,
+            "kind": "folder",
+            "root": str(images),
+            "captions": "captions.jsonl",
+            "regions": "regions.npz",
+            "min_count": 2,
         },
         encoder={"channels": 1392},
         train={"epochs": 6, "average": 0.8},

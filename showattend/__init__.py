@@ -3,9 +3,9 @@
 Data flows one way: photograph -> grid -> attention -> words -> score or picture.
 
 Shape legend, for the suffixes of tensor names in the whole package:
-B images, K captions (or beams) of one image, N rows, P grid cells, C channels of a cell, T words,
-V vocabulary, U different words of a batch, E word embedding, D LSTM, G its four gates, A attention,
-Q query, S side of the model's square, L layers, H heads.
+B images, K captions (or beams) of one image, N rows, P grid cells or regions, C channels of each,
+T words, V vocabulary, U different words of a batch, E word embedding, D LSTM, G its four gates,
+A attention, Q query, S side of the model's square, L layers, H heads.
 """
 
 __version__ = "0.1.0"

@@ -18,7 +18,7 @@ from showattend.ablation_plan import AblateError, Job, differences
 from showattend.boxes import load_boxes
 from showattend.captioner import Captioner
 from showattend.checkpoint import Checkpoint, load_checkpoint
-from showattend.config import Settings, checked, read_settings
+from showattend.config import REGIONS, Settings, checked, read_settings
 from showattend.corpus import Corpus, ScoreError, make_corpus
 from showattend.curves import read_curve
 from showattend.datasets import Picture, load_split
@@ -89,10 +89,14 @@ def check_runs(jobs: Sequence[Job]) -> None:
     """Refuse runs that are there with other settings than the plan's.
 
     Raises:
-        AblateError: there is one; one line.
+        AblateError: there is one, or one looks at regions; one line.
         ConfigError: a run's settings cannot be read; one line.
     """
     for job in jobs:
+        if job.settings.encoder.name == REGIONS:
+            raise AblateError(
+                f"{job.folder}: encoder.name is regions: a plan times photographs; name CNNs"
+            )
         path = job.folder / SETTINGS
         if not path.exists():
             continue
@@ -262,7 +266,8 @@ def count_parameters(captioner: Captioner) -> int:
 
     The output layer's tied matrix counts once.
     """
-    trained = (each for each in captioner.encoder.parameters() if each.requires_grad)
+    encoder = captioner.encoder
+    trained = (each for each in (encoder.parameters() if encoder else ()) if each.requires_grad)
     return sum(each.numel() for each in [*captioner.decoder.parameters(), *trained])
 
 

@@ -38,6 +38,7 @@ from showattend.overlay import (
     word_overlays,
 )
 from showattend.predict import CaptionModel, load
+from showattend.regions import RegionsError
 from showattend.search import Caption
 
 EXAMPLES = Path(__file__).parent / "examples"
@@ -596,7 +597,7 @@ def _caption(
         readings = tuple(
             read_photograph(model, path, int(beam_size)) for model in models.chosen(name)
         )
-    except (ImageError, CheckpointError, ConfigError) as error:
+    except (ImageError, CheckpointError, ConfigError, RegionsError) as error:
         line = str(error).replace(path, Path(path).name)
         gr.Warning(html.escape(line), duration=20)
         return _nothing()

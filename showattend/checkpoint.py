@@ -22,6 +22,7 @@ from torch import Tensor
 import showattend
 from showattend.captioner import Captioner, build_captioner
 from showattend.config import (
+    REGIONS,
     ConfigError,
     DecoderSettings,
     EncoderSettings,
@@ -107,7 +108,8 @@ def load_checkpoint(folder: Path, device: torch.device | str = "cpu") -> Checkpo
     """
     folder = whole_folder(Path(folder))
     config = _read_config(folder / CONFIG)
-    if config.pixels.mean is None or config.pixels.std is None:
+    needs_pixels = config.encoder.name != REGIONS
+    if needs_pixels and (config.pixels.mean is None or config.pixels.std is None):
         raise CheckpointError(f"{folder / CONFIG}: pixels.mean or pixels.std is missing")
     try:
         weights = load_file(folder / WEIGHTS, device="cpu")

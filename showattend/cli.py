@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from showattend.config import Attention, DataSettings
     from showattend.corpus import Tokenizer
     from showattend.files import Hear
+    from showattend.grids import AnyGrids
     from showattend.predict import CaptionModel
+    from showattend.regions import RegionsError
     from showattend.scorecard import Scorecard
+    from showattend.search import Caption
     from showattend.sides import Source
 
 _PACKAGE = Path(showattend.__file__).parent
@@ -150,6 +153,12 @@ def _add_caption(parser: argparse.ArgumentParser) -> None:
     add("--beam", type=_number(1, 64), metavar="N", help="captions kept at every word; 1 is greedy")
     add("--batch", type=_number(1), default=16, metavar="N", help="images at once (default: 16)")
     add(
+        "--regions",
+        type=Path,
+        metavar="FILE",
+        help="the photographs' regions (.npz, .h5), for a model that looks at those",
+    )
+    add(
         "--overlay",
         type=Path,
         metavar="DIR",
@@ -170,7 +179,8 @@ def _add_caption(parser: argparse.ArgumentParser) -> None:
     add(
         "--weights",
         action="store_true",
-        help="with --json: the attention, (words, rows, columns), and each head's",
+        help="with --json: the attention, (words, rows, columns) or, of regions, (words, regions); "
+        "and each head's",
     )
 
 
@@ -340,9 +350,12 @@ def _caption(args: argparse.Namespace) -> int:
         resize = model.checkpoint.pixels.resize
         report.overlays = Overlays(args.overlay, resize, _hearing(model, args.attention))
         report.overlays.refuse_originals(paths)
-    results = model.stream(
-        paths, batch_size=args.batch, beam_size=args.beam, attention=args.attention
-    )
+    options = {"batch_size": args.batch, "beam_size": args.beam, "attention": args.attention}
+    results: Iterator[tuple[str, Caption | ImageError | RegionsError]]
+    if args.regions is not None:
+        results = model.stream_regions(paths, args.regions, **options)
+    else:
+        results = model.stream(paths, **options)
     with tqdm(total=len(paths), unit="img", disable=None) as bar:  # None: only on a terminal
         for path, result in results:
             report.add(path, result)
@@ -429,6 +442,7 @@ def _score_checkpoint(args: argparse.Namespace) -> int:
     from showattend.evaluate import attention_entropy, caption_split
     from showattend.grids import live_grids
     from showattend.predict import checkpoint_folder, choose_device
+    from showattend.regions import open_regions
     from showattend.scorecard import read_annotated, score_model, training_tokens
 
     folder = checkpoint_folder(args.checkpoint)
@@ -444,8 +458,11 @@ def _score_checkpoint(args: argparse.Namespace) -> int:
     search = checkpoint.search.model_copy(
         update={key: value for key, value in asked.items() if value is not None}
     )
-    # Grids are computed anew, and not cached: the time is that from photograph to caption.
-    grids = live_grids(captioner, checkpoint.pixels, pictures, data.corrupt)
+    grids: AnyGrids
+    if captioner.encoder is None:
+        grids = open_regions(_regions(data), captioner.shape.channels, pictures)
+    else:  # computed anew, and not cached: the time is that from photograph to caption
+        grids = live_grids(captioner, checkpoint.pixels, pictures, data.corrupt)
     skipped = len(pictures) - len(grids.pictures)
     began = time.perf_counter()
     captions = caption_split(captioner, checkpoint.vocabulary, grids, search)
@@ -453,6 +470,7 @@ def _score_checkpoint(args: argparse.Namespace) -> int:
     facts = {
         "checkpoint": args.checkpoint,
         "data set": _data_set(data),
+        **({"regions": f"{data.regions}"} if captioner.encoder is None else {}),
         "split": split,
         "images": f"{len(captions)}",
         **({"left out": f"{skipped} that cannot be opened"} if skipped else {}),
@@ -472,6 +490,15 @@ def _score_checkpoint(args: argparse.Namespace) -> int:
         everything=args.all,
     )
     return _show(card, args)
+
+
+def _regions(data: "DataSettings") -> Path:
+    """Raises: ConfigError: the data names none; one line."""
+    from showattend.config import ConfigError
+
+    if data.regions is None:
+        raise ConfigError("data.regions is missing: the model looks at regions; name their file")
+    return data.regions
 
 
 def _tokenizer(name: str) -> "Tokenizer":

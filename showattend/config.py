@@ -36,6 +36,17 @@ Deviation = Annotated[float, Field(ge=0.001, le=10.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Model = TypeVar("Model", bound=BaseModel)
 
+#: ``encoder.name`` of a model without a CNN: it looks at regions whose features a file brings.
+REGIONS = "regions"
+#: What belongs to a CNN, its grid or a photograph's pixels. Regions leave all of it as it is.
+_NOT_OF_REGIONS = (
+    *(f"encoder.{key}" for key in ("stage", "fused", "trainable_stages", "channel_attention")),
+    *(f"pixels.{key}" for key in ("size", "resize", "mean", "std")),
+    *(f"decoder.{key}" for key in ("coordinates", "glimpse", "grid_layers")),
+    "loss.attention",
+    "train.flips",
+)
+
 
 class ConfigError(ValueError):
     """A setting is unknown, missing, of the wrong type or out of range: one clear line."""
@@ -57,6 +68,9 @@ class DataSettings(_Section):
     captions: Path | None = None
     #: Human boxes of the captions' phrases (Flickr30k Entities: its folder, or one JSON file).
     boxes: Path | None = None
+    #: Regions of every photograph and their features (``encoder.name: regions``): .npz or .h5, see
+    #: showattend/regions.py.
+    regions: Path | None = None
     #: Words seen less often than this in the *training* captions become the unknown word.
     min_count: Count = 5
     #: Karpathy's COCO split keeps 30,504 validation images apart as ``restval``; every published
@@ -104,8 +118,11 @@ class ChannelAttentionSettings(_Section):
 class EncoderSettings(_Section):
     """The CNN that turns the square into a grid of feature vectors."""
 
-    #: A timm name (``resnet50``), or ``torchvision:NAME``.
+    #: A timm name (``resnet50``), ``torchvision:NAME``, or ``regions``: no CNN, but the features of
+    #: regions that ``data.regions`` brings.
     name: str = "tf_efficientnet_lite0"
+    #: ``regions`` only: C, how many numbers a region's features are.
+    channels: Width | None = None
     #: Which stage's feature map is the grid; -1 is the network's last one.
     stage: int = -1
     #: Lay the network's last feature map, which knows what things are, over that of ``stage``,
@@ -118,6 +135,20 @@ class EncoderSettings(_Section):
     #: New gates on the channels, trained with the decoder whether the CNN is frozen or not. After
     #: the last stage alone (where: stage, stages: [-1]), they leave a frozen CNN's grids cached.
     channel_attention: ChannelAttentionSettings | None = None
+
+    @model_validator(mode="after")
+    def _width(self) -> "EncoderSettings":
+        if self.name == REGIONS and self.channels is None:
+            raise ValueError(
+                "encoder.channels is missing: say how many numbers a region's features are, such "
+                "as 2048"
+            )
+        if self.name != REGIONS and self.channels is not None:
+            raise ValueError(
+                f"encoder.channels: {self.name} knows its own; leave it out, or set "
+                "encoder.name=regions"
+            )
+        return self
 
 
 class DecoderSettings(_Section):
@@ -290,7 +321,23 @@ class Settings(_Section):
         wanted = self.loss.attention or self.train.select_on == "pointing"
         if wanted and self.data.boxes is None and self.data.kind != "shapes":
             raise ValueError(f"data.boxes is missing: {needs} needs the boxes of phrases")
+        if self.encoder.name == REGIONS:
+            self._fit_regions()
         return self
+
+    def _fit_regions(self) -> None:
+        """Refuse what only a grid has."""
+        if self.data.regions is None:
+            raise ValueError("data.regions is missing: name the file of regions and their features")
+        if self.train.select_on == "pointing":
+            raise ValueError("train.select_on=pointing: plays on a grid; regions have none")
+        for section, key in (dotted.split(".") for dotted in _NOT_OF_REGIONS):
+            part = getattr(self, section)
+            if getattr(part, key) != type(part).model_fields[key].default:
+                raise ValueError(
+                    f"{section}.{key}: belongs to a grid of cells; leave it out with "
+                    "encoder.name=regions"
+                )
 
 
 def read_settings(path: Path, overrides: list[str] | None = None) -> Settings:

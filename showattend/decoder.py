@@ -31,13 +31,15 @@ class Scene:
 
     ``keys`` and ``values`` have one tensor for each layer of attention; ``values`` are
     (B, H, P, c), ``keys`` what the layer's score function makes of the cells. ``mask_BP`` is False
-    where an image has no cell; None where all are there.
+    where an image has no cell; None where all are there. ``boxes_BP4`` is where regions lie: x0,
+    y0, x1, y1 in fractions of the photograph; None of a grid's cells.
     """
 
     grid_BPC: Tensor
     keys: tuple[Tensor, ...]
     values: tuple[Tensor, ...]
     mask_BP: Tensor | None = None
+    boxes_BP4: Tensor | None = None
 
     def select(self, images: Tensor | slice) -> "Scene":
         """The same of some of the images."""
@@ -46,6 +48,7 @@ class Scene:
             tuple(keys[images] for keys in self.keys),
             tuple(values[images] for values in self.values),
             None if self.mask_BP is None else self.mask_BP[images],
+            None if self.boxes_BP4 is None else self.boxes_BP4[images],
         )
 
 

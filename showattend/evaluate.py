@@ -10,7 +10,7 @@ from showattend.boxes import Grounded
 from showattend.captioner import Captioner
 from showattend.config import SearchSettings
 from showattend.datasets import ImageId, Picture
-from showattend.grids import Grids, LiveGrids
+from showattend.grids import AnyGrids
 from showattend.grounding import attend_phrases, point_at_phrases, point_at_shapes
 from showattend.images import Resize
 from showattend.losses import entropies
@@ -26,7 +26,7 @@ _BATCH = 64
 def caption_split(
     captioner: Captioner,
     vocabulary: Vocabulary,
-    grids: Grids | LiveGrids,
+    grids: AnyGrids,
     search: SearchSettings,
     *,
     count: int | None = None,
@@ -67,14 +67,15 @@ def score_split(
 
 def attention_entropy(captions: Iterable[Caption]) -> float:
     """Mean over words of -sum_i alpha_i ln alpha_i; ln P for a flat map, 0 for a single cell."""
-    alpha_NP = np.concatenate([caption.alpha for caption in captions]).astype(np.float64)
-    return float(entropies(torch.from_numpy(alpha_NP)).mean())
+    # One by one: of regions, P is each picture's own.
+    alphas = (torch.from_numpy(caption.alpha.astype(np.float64)) for caption in captions)
+    return float(torch.cat([entropies(alpha_TP) for alpha_TP in alphas]).mean())
 
 
 def phrase_pointing(
     captioner: Captioner,
     vocabulary: Vocabulary,
-    grids: Grids | LiveGrids,
+    grids: AnyGrids,
     boxes: Mapping[ImageId, Sequence[Grounded]],
     resize: Resize,
 ) -> float:

@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
+from showattend.box_overlay import save_box_overlays
 from showattend.images import FORMATS, ImageError, Resize, open_photograph
 from showattend.matrix import words_by_cells, words_by_words
 from showattend.overlay import (
@@ -28,7 +29,8 @@ from showattend.overlay import (
     save_png,
     save_word_pngs,
 )
-from showattend.search import Caption
+from showattend.regions import RegionsError
+from showattend.search import Boxes, Caption, Regions
 
 Form = Literal["text", "csv", "json"]
 #: A photograph and the T words of its caption -> (T, L, H, T), `CaptionModel.word_attention`.
@@ -147,7 +149,7 @@ class Report:
         if self.form == "csv":
             _write(_csv_row("image", "caption", "log_prob"), sys.stdout)
 
-    def add(self, path: str, result: Caption | ImageError) -> None:
+    def add(self, path: str, result: Caption | ImageError | RegionsError) -> None:
         """One photograph's result; its pictures are written before its line.
 
         Raises:
@@ -185,16 +187,29 @@ class Report:
 
 
 def told_weights(caption: Caption) -> dict[str, Any]:
-    """The weights for programs; beside those of a hard look the distribution it comes from."""
-    told = {"attention": _as_lists(caption.maps())}
+    """The weights for programs, (T, h, w), or of regions (T, P) and where these lie; beside those
+    of a hard look the distribution it comes from.
+    """
+    told = {"attention": _laid_out(caption.weights, caption.regions)}
+    if isinstance(caption.regions, Boxes):
+        told["boxes"] = _as_lists(caption.regions.boxes_P4)
     if not np.array_equal(caption.weights, caption.alpha):
-        told["alpha"] = _as_lists(caption.alpha_maps())
+        told["alpha"] = _laid_out(caption.alpha, caption.regions)
     return told
 
 
 def told_heads(caption: Caption) -> dict[str, Any]:
-    """Where there are several layers or heads, the distribution of each: (T, L, H, h, w)."""
-    return {} if caption.heads is None else {"heads": _as_lists(caption.head_maps())}
+    """Where there are several layers or heads, the distribution of each: (T, L, H, h, w), or of
+    regions (T, L, H, P).
+    """
+    return {} if caption.heads is None else {"heads": _laid_out(caption.heads, caption.regions)}
+
+
+def _laid_out(values_P: np.ndarray, regions: Regions | Boxes) -> list[Any]:
+    """Rows and columns of a grid in place of the last axis, P; regions stay in a row."""
+    if isinstance(regions, Regions):
+        values_P = values_P.reshape(*values_P.shape[:-1], regions.height, regions.width)
+    return _as_lists(values_P)
 
 
 def _as_lists(maps: np.ndarray) -> list[Any]:
@@ -253,10 +268,13 @@ class Overlays:
                 line.
         """
         photo = open_photograph(path)
-        seen = (photo, caption.words, caption.maps(), self.resize)
-        alpha_Thw = caption.alpha_maps()
         try:
             name = self._new_name(_safe_stem(path))
+            if isinstance(caption.regions, Boxes):
+                save_box_overlays(self.folder, name, photo, caption, caption.regions)
+                return
+            seen = (photo, caption.words, caption.maps(), self.resize)
+            alpha_Thw = caption.alpha_maps()
             figure, animation = self.folder / f"{name}.png", self.folder / f"{name}.gif"
             save_figure(figure, *seen, caption.text, alpha_Thw)
             save_animation(animation, *seen, alpha_Thw=alpha_Thw)

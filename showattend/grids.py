@@ -26,6 +26,7 @@ from showattend.captioner import Captioner
 from showattend.config import PixelSettings
 from showattend.datasets import DataError, Picture
 from showattend.images import ImageError, fit_square, to_pixels
+from showattend.regions import PictureRegions
 
 _BATCH = 32  # written to the disk at a time
 _KEY_BYTES = 33  # 31 hex digits, "m" or "-" for mirrored or not, and the line's end
@@ -71,6 +72,10 @@ class LiveGrids:
             for position, side in zip(positions, sides, strict=True)
         ]
         return self.captioner.grid(torch.from_numpy(np.stack(squares)).to(self.captioner.device))
+
+
+#: Pictures, and what the decoder looks at in each of them.
+AnyGrids = Grids | LiveGrids | PictureRegions
 
 
 def live_grids(
@@ -128,6 +133,7 @@ def cache_grids(
 
 def fingerprint(captioner: Captioner, pixels: PixelSettings) -> str:
     """32 hex digits of the encoder's weights and of how pixels are made."""
+    assert captioner.encoder is not None  # regions need no cache
     digest = hashlib.blake2b(digest_size=16)
     shape = (captioner.shape.height, captioner.shape.width, captioner.shape.channels)
     digest.update(json.dumps([pixels.model_dump(), shape, "v2"]).encode())

@@ -15,10 +15,10 @@ from showattend.batches import padded
 from showattend.boxes import Box, Grounded
 from showattend.captioner import Captioner
 from showattend.datasets import ImageId, Picture
-from showattend.grids import Grids, LiveGrids
+from showattend.grids import AnyGrids
 from showattend.images import Resize, seen_box
 from showattend.pointing import Pointed, inside, peak, point
-from showattend.search import Caption
+from showattend.search import Boxes, Caption
 from showattend.shapes import CANVAS, noun_boxes
 from showattend.shapes import Scene as ShapeScene
 from showattend.vocabulary import END, Vocabulary
@@ -49,6 +49,8 @@ def point_at_shapes(captions: Mapping[ImageId, Caption], pictures: Sequence[Pict
     for picture in pictures:
         caption = captions.get(picture.image_id)
         if caption is None or not isinstance(picture.source, ShapeScene):
+            continue
+        if isinstance(caption.regions, Boxes):  # the game is played on a grid
             continue
         # Not the weights: those of a window of cells have no single peak.
         maps_Thw = caption.alpha_maps()
@@ -102,7 +104,7 @@ def seen_part(picture: Picture, resize: Resize) -> Box:
 def attend_sentences(
     captioner: Captioner,
     vocabulary: Vocabulary,
-    grids: Grids | LiveGrids,
+    grids: AnyGrids,
     sentences: Mapping[ImageId, Sequence[str]],
 ) -> dict[ImageId, list[np.ndarray]]:
     """Where the model looks when it is made to say sentences about the pictures (teacher forcing).
@@ -111,7 +113,11 @@ def attend_sentences(
 
     Returns:
         of each sentence the maps (T + 1, h, w) of its words and of the end mark.
+    Raises:
+        ValueError: the model looks at regions, which have no maps; one line.
     """
+    if captioner.encoder is None:
+        raise ValueError("the model looks at regions and not at a grid: there are no maps")
     captioner.eval()
     shape = captioner.shape
     ids = {
@@ -135,7 +141,7 @@ def attend_sentences(
 def attend_phrases(
     captioner: Captioner,
     vocabulary: Vocabulary,
-    grids: Grids | LiveGrids,
+    grids: AnyGrids,
     boxes: Mapping[ImageId, Sequence[Grounded]],
 ) -> dict[ImageId, list[np.ndarray]]:
     """The same of the sentences whose phrases have boxes: what `point_at_phrases` takes."""

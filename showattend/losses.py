@@ -23,7 +23,10 @@ def entropies(alpha_NP: Tensor) -> Tensor:
 
 
 def doubly_stochastic_penalty(
-    alpha_BKTP: Tensor, spoken_BKT: Tensor, target: Literal["one", "words_over_cells"]
+    alpha_BKTP: Tensor,
+    spoken_BKT: Tensor,
+    target: Literal["one", "words_over_cells"],
+    mask_BP: Tensor | None = None,
 ) -> Tensor:
     """Ask every cell for the same total weight over a caption (Xu et al. 2015, eq. 14).
 
@@ -35,14 +38,18 @@ def doubly_stochastic_penalty(
     Args:
         alpha_BKTP: attention weights.
         spoken_BKT: True where a word stands.
+        mask_BP: False where an image has no cell: none is asked for there, and P counts the others.
     """
+    if mask_BP is None:
+        mask_BP = torch.ones_like(alpha_BKTP[:, 0, 0], dtype=torch.bool)
+    there_B1P = mask_BP.unsqueeze(1).to(alpha_BKTP.dtype)
     spoken = spoken_BKT.to(alpha_BKTP.dtype)
     total_BKP = (alpha_BKTP * spoken.unsqueeze(-1)).sum(dim=2)
     length_BK = spoken.sum(dim=2)
-    wanted_BK = length_BK / alpha_BKTP.shape[-1]
+    wanted_BK = length_BK / there_B1P.sum(dim=-1)
     if target == "one":
         wanted_BK = torch.ones_like(length_BK)
-    penalty_BK = (wanted_BK.unsqueeze(-1) - total_BKP).square().sum(dim=-1)
+    penalty_BK = ((wanted_BK.unsqueeze(-1) - total_BKP) * there_B1P).square().sum(dim=-1)
     return penalty_BK[length_BK > 0].mean()
 
 

@@ -16,8 +16,8 @@ threads. Letters in names: H, W photograph pixels; h, w grid cells; T words.
 import io
 import math
 import unicodedata
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +207,7 @@ def _with_window(
     # The frame lies around the window, as far as there is photograph, so that one cell is not lost.
     width, height = overlaid.size
     around = max(0, left - FRAME), max(0, upper - FRAME), right + FRAME, lower + FRAME
-    return _framed(overlaid, (*around[:2], min(width, around[2]), min(height, around[3])))
+    return framed(overlaid, (*around[:2], min(width, around[2]), min(height, around[3])))
 
 
 @cache
@@ -233,7 +233,7 @@ def word_overlays(
     picture takes 13 to 21 ms. Raises ValueError as `scale_top` and `blend` do.
     """
     heat_Thw, looked = heat_and_windows(maps_Thw, alpha_Thw)
-    picture = _for_display(photo)
+    picture = for_display(photo)
     top = scale_top(heat_Thw)
     overlays = [
         blend(picture, heat_on_photograph(map_hw, picture.size, resize), top, strength)
@@ -258,11 +258,13 @@ def heat_and_windows(
     return _checked_maps(alpha_Thw), looked
 
 
-def _for_display(photo: Image.Image) -> Image.Image:
-    return _scaled(photo, min(DISPLAY_SIDE, max(photo.size)))
+def for_display(photo: Image.Image) -> Image.Image:
+    """The photograph as it is shown by itself: RGB, at most `DISPLAY_SIDE` a side."""
+    return scaled(photo, min(DISPLAY_SIDE, max(photo.size)))
 
 
-def _scaled(photo: Image.Image, longer_side: int) -> Image.Image:
+def scaled(photo: Image.Image, longer_side: int) -> Image.Image:
+    """RGB, with a longer side of so many pixels."""
     factor = longer_side / max(photo.size)
     size = (max(1, round(photo.width * factor)), max(1, round(photo.height * factor)))
     return photo.convert("RGB").resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0)
@@ -289,15 +291,28 @@ def caption_figure(
     Raises ValueError where words and maps do not match.
     """
     words, maps_Thw = checked_caption(words, maps_Thw)
-    picture = _scaled(photo, PANEL_SIDE)
+    picture = scaled(photo, PANEL_SIDE)
     overlays = word_overlays(picture, maps_Thw, resize, alpha_Thw=alpha_Thw)
     panels = [_with_seen_frame(picture, resize), *overlays]
+    return figure_of(panels, words, title, partial(_legend, *heat_and_windows(maps_Thw, alpha_Thw)))
+
+
+def figure_of(
+    panels: list[Image.Image],
+    words: Sequence[str],
+    title: str | None,
+    legend: Callable[[int], Image.Image],
+) -> Image.Image:
+    """The bare photograph and a panel for each word, all of one size, laid out as a figure.
+
+    `legend` draws what stands below at a given width.
+    """
     text = " ".join([title or "", *words])
     blocks = [_panel_rows(panels, ["", *words], _font(text, 19))]
     width = max(NARROWEST, blocks[0].width)
     if title:
         blocks.insert(0, _paragraph(title, _font(text, 24), width, INK))
-    blocks.append(_scale_legend(*heat_and_windows(maps_Thw, alpha_Thw), width))
+    blocks.append(legend(width))
     return ImageOps.expand(_stacked(blocks), MARGIN, PAPER)
 
 
@@ -305,11 +320,11 @@ def _with_seen_frame(picture: Image.Image, resize: Resize) -> Image.Image:
     left, upper, right, lower = (round(edge) for edge in seen_box(*picture.size, resize))
     if (right - left) * (lower - upper) >= picture.width * picture.height:
         return picture  # the model saw all of it
-    return _framed(picture.copy(), (left, upper, right, lower))
+    return framed(picture.copy(), (left, upper, right, lower))
 
 
-def _framed(picture: Image.Image, box: tuple[int, int, int, int]) -> Image.Image:
-    """The picture itself with a frame just inside the box."""
+def framed(picture: Image.Image, box: tuple[int, int, int, int]) -> Image.Image:
+    """The picture itself, changed, with a frame just inside the box."""
     left, upper, right, lower = box
     draw = ImageDraw.Draw(picture)
     # A light line within a dark one is seen on any ground.
@@ -342,12 +357,22 @@ def _panel_rows(
     return block
 
 
-def _scale_legend(
-    heat_Thw: NDArray[np.float64], looked: list[Window] | None, width: int
-) -> Image.Image:
-    """The colour bar as it looks over a mid-grey photograph, its two ends, and what it measures."""
+def _legend(heat_Thw: NDArray[np.float64], looked: list[Window] | None, width: int) -> Image.Image:
     _, rows, columns = heat_Thw.shape
-    top, flat = scale_top(heat_Thw), 1 / (rows * columns)
+    flat = 1 / (rows * columns)
+    explanation = "" if looked is None else "framed: what the model looked at; colours: "
+    explanation += (
+        f"attention weight of one cell ({rows} × {columns} cells), one scale for all words; "
+        f"the mark is the weight of a flat map, {flat:.2g}"
+    )
+    return scale_legend(scale_top(heat_Thw), flat, explanation, width)
+
+
+def scale_legend(top: float, flat: float, explanation: str, width: int) -> Image.Image:
+    """The colour bar as it looks over a mid-grey photograph, its two ends, and what it measures.
+
+    A mark stands at the weight `flat`.
+    """
     bar_width, bar_height = BAR_SIZE
     ramp_HW = np.tile(np.linspace(0, top, bar_width), (bar_height, 1))
     bar = blend(Image.new("RGB", BAR_SIZE, (128, 128, 128)), ramp_HW, top)
@@ -360,11 +385,6 @@ def _scale_legend(
     draw.text((start + bar_width + 8, middle), f"{top:.2g}", font=font, fill=INK, anchor="lm")
     mark = start + round(flat / top * (bar_width - 1))
     draw.line((mark, 1, mark, line.height - 2), fill=INK, width=2)
-    explanation = "" if looked is None else "framed: what the model looked at; colours: "
-    explanation += (
-        f"attention weight of one cell ({rows} × {columns} cells), one scale for all words; "
-        f"the mark is the weight of a flat map, {flat:.2g}"
-    )
     return _stacked([line, _paragraph(explanation, font, width, FAINT_INK)])
 
 
@@ -459,17 +479,8 @@ def _paragraph(text: str, font: ImageFont.FreeTypeFont, width: int, ink: Colour)
 # --- animation ------------------------------------------------------------------------------------
 
 
-def _animation_frames(
-    photo: Image.Image,
-    words: Sequence[str],
-    maps_Thw: NDArray[np.float64],
-    resize: Resize,
-    strength: float,
-    alpha_Thw: ArrayLike | None = None,
-) -> list[Image.Image]:
+def _animation_frames(pictures: list[Image.Image], words: Sequence[str]) -> list[Image.Image]:
     """The photograph over the sentence, then a frame for each word with the word marked: T + 1."""
-    overlays = word_overlays(photo, maps_Thw, resize, strength, alpha_Thw)
-    pictures = [_for_display(photo), *overlays]
     width = max(NARROWEST, pictures[0].width)
     frames = []
     for current, picture in enumerate(pictures, start=-1):
@@ -517,8 +528,13 @@ def save_figure(
     alpha_Thw: ArrayLike | None = None,
 ) -> None:
     """Write `caption_figure` as .png, .jpg or .webp. Raises ValueError for another suffix."""
+    _format_of(path, FIGURE_FORMATS)  # before the work
+    write_figure(path, caption_figure(photo, words, maps_Thw, resize, title, alpha_Thw))
+
+
+def write_figure(path: str | Path, figure: Image.Image) -> None:
+    """A drawn figure as .png, .jpg or .webp. Raises ValueError for another suffix."""
     picture_format = _format_of(path, FIGURE_FORMATS)
-    figure = caption_figure(photo, words, maps_Thw, resize, title, alpha_Thw)
     write_whole(path, _encoded([figure], format=picture_format, quality=92))
 
 
@@ -545,9 +561,17 @@ def save_word_pngs(
 ) -> list[Path]:
     """Write `word_overlays` as 01_a.png, 02_dog.png, ... into the folder and return the paths."""
     words, maps_Thw = checked_caption(words, maps_Thw)
+    return write_word_pngs(
+        folder, words, word_overlays(photo, maps_Thw, resize, strength, alpha_Thw)
+    )
+
+
+def write_word_pngs(
+    folder: str | Path, words: Sequence[str], overlays: Sequence[Image.Image]
+) -> list[Path]:
+    """A drawn picture a word, as `save_word_pngs` names them; returns the paths."""
     digits = max(2, len(str(len(words))))
     paths = []
-    overlays = word_overlays(photo, maps_Thw, resize, strength, alpha_Thw)
     for number, (word, overlay) in enumerate(zip(words, overlays, strict=True), start=1):
         paths.append(Path(folder, f"{number:0{digits}}_{_file_stem(word)}.png"))
         save_png(paths[-1], overlay)
@@ -576,11 +600,26 @@ def save_animation(
     Raises ValueError for another suffix, a time that is not positive, or words and maps that do not
     match.
     """
+    _format_of(path, ANIMATION_FORMATS)  # before the work
+    words, maps_Thw = checked_caption(words, maps_Thw)
+    overlays = word_overlays(photo, maps_Thw, resize, strength, alpha_Thw)
+    write_animation(path, words, [for_display(photo), *overlays], seconds_per_word)
+
+
+def write_animation(
+    path: str | Path,
+    words: Sequence[str],
+    pictures: list[Image.Image],
+    seconds_per_word: float = 0.8,
+) -> None:
+    """The bare photograph and a drawn picture a word, as `save_animation` shows them.
+
+    Raises ValueError for another suffix or a time that is not positive.
+    """
     animation_format = _format_of(path, ANIMATION_FORMATS)
     if not 0 < seconds_per_word < math.inf:
         raise ValueError(f"seconds_per_word is {seconds_per_word}: give a number above 0")
-    words, maps_Thw = checked_caption(words, maps_Thw)
-    frames = _animation_frames(photo, words, maps_Thw, resize, strength, alpha_Thw)
+    frames = _animation_frames(pictures, words)
     if animation_format == "GIF":
         frames = [_with_palette(frame) for frame in frames]
     duration = round(1000 * seconds_per_word)  # of each frame, in milliseconds

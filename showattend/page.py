@@ -6,10 +6,11 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from showattend.box_overlay import box_figure
 from showattend.datasets import ImageId, Picture
 from showattend.images import Resize
 from showattend.overlay import caption_figure
-from showattend.search import Caption
+from showattend.search import Boxes, Caption
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
@@ -70,9 +71,12 @@ def overlay(picture: Picture, caption: Caption, resize: Resize) -> str:
     Raises:
         ImageError: the picture cannot be opened.
     """
-    drawn = caption_figure(
-        picture.open(), caption.words, caption.maps(), resize, alpha_Thw=caption.alpha_maps()
-    )
+    photo = picture.open()
+    if isinstance(caption.regions, Boxes):
+        drawn = box_figure(photo, caption, caption.regions)
+    else:
+        maps_Thw, alpha_Thw = caption.maps(), caption.alpha_maps()
+        drawn = caption_figure(photo, caption.words, maps_Thw, resize, alpha_Thw=alpha_Thw)
     file = io.BytesIO()
     drawn.convert("RGB").save(file, "JPEG", quality=80)
     source = base64.b64encode(file.getvalue()).decode()

@@ -19,10 +19,12 @@ from showattend.config import MOST_WORDS, Attention, SearchSettings, checked
 from showattend.decoder import Scene
 from showattend.grids import model_pixels
 from showattend.images import ImageError, Photograph, open_photograph
-from showattend.search import Caption, Regions, attend, beam_search, pick_words, words_of
+from showattend.items import as_items
+from showattend.regions import RegionFile, RegionsError, check_regions
+from showattend.search import Boxes, Caption, Regions, attend, beam_search, pick_words, words_of
 from showattend.transformer import TransformerDecoder
 
-__all__ = ["Caption", "CaptionModel", "Regions", "load", "shipped_models"]
+__all__ = ["Boxes", "Caption", "CaptionModel", "Regions", "load", "shipped_models"]
 
 _SHIPPED = Path(__file__).parent / "checkpoints"
 #: Photographs encoded at once; more gains nothing on a CPU and costs memory.
@@ -276,6 +278,60 @@ class CaptionModel:
         weights_TLHT: np.ndarray = weights_LHTT.movedim(2, 0).float().cpu().numpy()
         return weights_TLHT
 
+    def caption_regions(
+        self,
+        features_PC: np.ndarray,
+        boxes_P4: np.ndarray,
+        beam_size: int | None = None,
+        max_words: int | None = None,
+        attention: Attention | None = None,
+    ) -> Caption:
+        """The best caption of a photograph whose regions are given; of a model without a CNN.
+
+        Args:
+            features_PC: of P regions, as many as there are; C is the model's ``encoder.channels``.
+            boxes_P4: where they lie: x0, y0, x1, y1 in fractions of the photograph, from its upper
+                left corner.
+            beam_size, max_words, attention: as in :meth:`caption`.
+        Returns:
+            a caption whose ``weights`` are (T, P), and whose ``regions`` hold the boxes.
+        Raises:
+            RegionsError: the model looks at photographs, or shapes or values are not as above; one
+                line.
+            ConfigError: as :meth:`caption`.
+        """
+        regions = check_regions(features_PC, boxes_P4, self._region_channels())
+        search = self._search(beam_size, max_words, attention)
+        return self._of_regions([regions], search)[0]
+
+    def stream_regions(
+        self,
+        photographs: Iterable[str],
+        file: Path,
+        *,
+        batch_size: int = _BATCH,
+        beam_size: int | None = None,
+        max_words: int | None = None,
+        attention: Attention | None = None,
+    ) -> Iterator[tuple[str, Caption | RegionsError]]:
+        """As :meth:`stream`, of a model without a CNN.
+
+        Args:
+            photographs: paths; the files themselves are not opened.
+            file: the regions of all of them, as showattend/regions.py describes it.
+        Raises:
+            RegionsError: the model looks at photographs, or the file cannot be read; one line.
+            ConfigError: as :meth:`stream`.
+        """
+        known = RegionFile(file, self._region_channels())
+        search = self._search(beam_size, max_words, attention)
+        for batch in _batches(photographs, batch_size):
+            read = [_read_or_error(known, Path(photo).stem) for photo in batch]
+            good = [regions for regions in read if not isinstance(regions, RegionsError)]
+            captions = iter(self._of_regions(good, search) if good else [])
+            for photo, regions in zip(batch, read, strict=True):
+                yield photo, regions if isinstance(regions, RegionsError) else next(captions)
+
     def _search(
         self,
         beam_size: int | None = None,
@@ -287,7 +343,29 @@ class CaptionModel:
         asked = {key: value for key, value in changes.items() if value is not None}
         return checked(SearchSettings, self.checkpoint.search.model_dump() | asked, "search")
 
+    def _region_channels(self) -> int:
+        captioner = self.checkpoint.captioner
+        if captioner.encoder is not None:
+            raise RegionsError(f"{self.name}: looks at photographs; give it no regions")
+        return captioner.shape.channels
+
+    def _of_regions(
+        self, batch: Sequence[tuple[np.ndarray, np.ndarray]], search: SearchSettings
+    ) -> list[Caption]:
+        """The best caption of each image of a batch."""
+        captioner, vocabulary = self.checkpoint.captioner, self.checkpoint.vocabulary
+        with torch.inference_mode():
+            scene = captioner.look(as_items(batch).to(captioner.device))
+        return [ranked[0] for ranked in beam_search(captioner, vocabulary, scene, search)]
+
     def _pixels(self, photograph: Photograph) -> np.ndarray:
+        captioner = self.checkpoint.captioner
+        if captioner.encoder is None:
+            raise RegionsError(
+                f"{self.name}: has no CNN to look at a photograph; give it the regions, each with "
+                f"{captioner.shape.channels} features and a box, by --regions FILE or "
+                "caption_regions(features, boxes)"
+            )
         return model_pixels(open_photograph(photograph), self.checkpoint.pixels)
 
     def _pixels_or_error(self, photograph: Photograph) -> np.ndarray | ImageError:
@@ -306,6 +384,13 @@ class CaptionModel:
         captioner = self.checkpoint.captioner
         pixels_B3SS = torch.from_numpy(np.stack(squares)).to(captioner.device)
         return captioner.look(captioner.encode(pixels_B3SS))
+
+
+def _read_or_error(file: RegionFile, name: str) -> tuple[np.ndarray, np.ndarray] | RegionsError:
+    try:
+        return file.read(name)
+    except RegionsError as error:
+        return error
 
 
 def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

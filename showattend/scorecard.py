@@ -14,7 +14,7 @@ from showattend.config import DataSettings
 from showattend.corpus import Corpus, Tokenizer, Tokens, make_corpus, split_captions
 from showattend.datasets import DataError, ImageId, Picture, load_split
 from showattend.diversity import human_scores
-from showattend.grids import Grids, LiveGrids
+from showattend.grids import AnyGrids
 from showattend.grounding import point_at_shapes
 from showattend.java_metrics import JavaError, meteor, spice
 from showattend.mentions import Thing, category_things, head_nouns, phrase_things
@@ -167,7 +167,7 @@ def score_texts(
 def score_model(
     checkpoint: Checkpoint,
     captions: Mapping[ImageId, Caption],
-    grids: Grids | LiveGrids,
+    grids: AnyGrids,
     *,
     facts: Mapping[str, str],
     tokenizer: Tokenizer = split_captions,
@@ -198,7 +198,9 @@ def score_model(
         return card
     resize = checkpoint.pixels.resize
     tables, missing = list(card.tables), list(card.missing)
-    if annotated is None:
+    if checkpoint.captioner.encoder is None:
+        missing.append("attention: the model looks at regions; the pointing game is one of grids")
+    elif annotated is None:
         missing.append("attention: no boxes are known; name them by data.boxes=PATH")
     else:
         if annotated.phrases:

@@ -32,6 +32,16 @@ class Regions:
 
 
 @dataclass(frozen=True, eq=False)
+class Boxes:
+    """What attention chooses among where there is no grid: P regions of the photograph.
+
+    ``boxes_P4`` is x0, y0, x1, y1 in fractions of the photograph, from its upper left corner.
+    """
+
+    boxes_P4: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class Caption:
     """A caption and where the model looked for each of its T words.
 
@@ -46,7 +56,7 @@ class Caption:
         alpha: (T, P), the attention distribution; the same as ``weights`` for soft attention.
         heads: (T, L, H, P), each layer's and head's distribution where there are several of them,
             else None.
-        regions: what the P cells are.
+        regions: what the P cells are; `Boxes` where the model looks at regions of its own.
     """
 
     words: tuple[str, ...]
@@ -54,7 +64,7 @@ class Caption:
     weights: np.ndarray
     alpha: np.ndarray
     heads: np.ndarray | None
-    regions: Regions
+    regions: Regions | Boxes
 
     @property
     def text(self) -> str:
@@ -65,20 +75,38 @@ class Caption:
         return text
 
     def maps(self) -> np.ndarray:
-        """The weights as T maps of the grid, (T, h, w)."""
-        return self.weights.reshape(-1, self.regions.height, self.regions.width)
+        """The weights as T maps of the grid, (T, h, w).
+
+        Raises:
+            ValueError: the model looked at regions, which are no grid; one line.
+        """
+        return self._as_maps(self.weights)
 
     def alpha_maps(self) -> np.ndarray:
-        """The attention's distribution as T maps of the grid, (T, h, w)."""
-        return self.alpha.reshape(-1, self.regions.height, self.regions.width)
+        """The attention's distribution as T maps of the grid, (T, h, w).
+
+        Raises:
+            ValueError: as :meth:`maps`.
+        """
+        return self._as_maps(self.alpha)
+
+    def _as_maps(self, values_P: np.ndarray) -> np.ndarray:
+        if isinstance(self.regions, Boxes):
+            raise ValueError(
+                "the model looked at regions and not at a grid: there are no maps; take "
+                "caption.weights (T, P) with caption.regions.boxes_P4"
+            )
+        return values_P.reshape(*values_P.shape[:-1], self.regions.height, self.regions.width)
 
     def head_maps(self) -> np.ndarray:
         """The distribution of every layer and head as maps of the grid, (T, L, H, h, w).
 
         Where there is one layer of one head, its maps are `alpha_maps`.
+
+        Raises:
+            ValueError: as :meth:`maps`.
         """
-        heads = self.alpha[:, None, None] if self.heads is None else self.heads
-        return heads.reshape(*heads.shape[:3], self.regions.height, self.regions.width)
+        return self._as_maps(self.alpha[:, None, None] if self.heads is None else self.heads)
 
 
 @torch.inference_mode()
@@ -110,8 +138,8 @@ def beam_search(
             break
         if bool(finished.any()):
             beam.keep(~finished)
-    write = _Writer(captioner, vocabulary, beam.choose)
-    return [done[image].captions(write) for image in range(len(scene.grid_BPC))]
+    write = _Writer(captioner, vocabulary, scene, beam.choose)
+    return [done[image].captions(write, image) for image in range(len(scene.grid_BPC))]
 
 
 @dataclass
@@ -139,11 +167,11 @@ class _Ended:
     def of_image(self, image: int) -> "_Ended":
         return _Ended(**{name: value[image].clone() for name, value in vars(self).items()})
 
-    def captions(self, write: "_Writer") -> list[Caption]:
+    def captions(self, write: "_Writer", image: int) -> list[Caption]:
         """Of one image's (K, ...) tensors."""
         rows = (self.rank_BK, self.log_prob_BK, self.words_BKT, self.alpha_BKTHP, self.cell_BKTH)
         return [
-            write(words.tolist(), float(log_prob), alpha, cell)
+            write(image, words.tolist(), float(log_prob), alpha, cell)
             for rank, log_prob, words, alpha, cell in zip(*rows, strict=True)
             if rank > -torch.inf
         ]
@@ -308,9 +336,9 @@ def pick_words(
             break
         words_B1 = chosen_B.unsqueeze(1)
     words_BT, alpha_BTHP, cell_BTH = (torch.stack(each, dim=1) for each in (words, alphas, cells))
-    write = _Writer(captioner, vocabulary, choose)
+    write = _Writer(captioner, vocabulary, scene, choose)
     return [
-        write(words_BT[b].tolist(), float(log_prob_B[b]), alpha_BTHP[b], cell_BTH[b])
+        write(b, words_BT[b].tolist(), float(log_prob_B[b]), alpha_BTHP[b], cell_BTH[b])
         for b in range(images)
     ]
 
@@ -347,9 +375,10 @@ def attend(
         alphas.append(step.alpha_BKHP[:, 0])
         cells.append(step.chosen_BKHP[:, 0].argmax(dim=-1))
     alpha_BTHP, cell_BTH = torch.stack(alphas[:-1], dim=1), torch.stack(cells[:-1], dim=1)
-    write = _Writer(captioner, vocabulary, decoder.own_choice)
+    write = _Writer(captioner, vocabulary, scene, decoder.own_choice)
     return [
-        write.spoken(words, float(log_prob_B[b]), alpha_BTHP[b], cell_BTH[b]) for b in range(images)
+        write.spoken(b, words, float(log_prob_B[b]), alpha_BTHP[b], cell_BTH[b])
+        for b in range(images)
     ]
 
 
@@ -369,30 +398,49 @@ def words_of(sentence: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Writer:
-    """Ids and tensors of one caption in, the caption out."""
+    """Ids and tensors of one caption of an image in, the caption out."""
 
     captioner: Captioner
     vocabulary: Vocabulary
+    scene: Scene
     choose: Choice
 
     def __call__(
-        self, ids: list[int], log_prob: float, alpha_THP: Tensor, cell_TH: Tensor
+        self, image: int, ids: list[int], log_prob: float, alpha_THP: Tensor, cell_TH: Tensor
     ) -> Caption:
-        return self.spoken(self.vocabulary.decode(ids), log_prob, alpha_THP, cell_TH)
+        return self.spoken(image, self.vocabulary.decode(ids), log_prob, alpha_THP, cell_TH)
 
     def spoken(
-        self, words: tuple[str, ...], log_prob: float, alpha_THP: Tensor, cell_TH: Tensor
+        self,
+        image: int,
+        words: tuple[str, ...],
+        log_prob: float,
+        alpha_THP: Tensor,
+        cell_TH: Tensor,
     ) -> Caption:
         """Args: alpha_THP, cell_TH: of the words, and perhaps of more steps behind them."""
         alpha_THP, cell_TH = alpha_THP[: len(words)], cell_TH[: len(words)]
         looked_THP = alpha_THP if self.choose is expectation else one_cell(cell_TH, alpha_THP)
-        decoder, shape = self.captioner.decoder, self.captioner.shape
+        decoder = self.captioner.decoder
         weights_TP = decoder.glimpse(looked_THP.mean(dim=1))
-        alpha, weights = (_array(values) for values in (alpha_THP.mean(dim=1), weights_TP))
-        heads = _array(alpha_THP.unflatten(1, (decoder.layers, decoder.heads)))
+        heads_TLHP = alpha_THP.unflatten(1, (decoder.layers, decoder.heads))
+        alpha, weights, heads = (
+            self._there(image, values) for values in (alpha_THP.mean(dim=1), weights_TP, heads_TLHP)
+        )
         several = decoder.layers * decoder.heads > 1
-        regions = Regions(shape.height, shape.width)
+        regions = self._regions(image)
         return Caption(words, log_prob, weights, alpha, heads if several else None, regions)
+
+    def _regions(self, image: int) -> Regions | Boxes:
+        if self.scene.boxes_BP4 is None:
+            return Regions(self.captioner.shape.height, self.captioner.shape.width)
+        return Boxes(self._there(image, self.scene.boxes_BP4[image].T).T)
+
+    def _there(self, image: int, values_XP: Tensor) -> np.ndarray:
+        """Without the places where the image has no cell, and other images of its batch do."""
+        if self.scene.mask_BP is None:
+            return _array(values_XP)
+        return _array(values_XP[..., self.scene.mask_BP[image]])
 
 
 def _array(values: Tensor) -> np.ndarray:

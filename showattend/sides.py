@@ -199,6 +199,11 @@ def _load_side(name: str, sources: Sequence[Source], device: torch.device) -> li
         raise CompareError(f"{name}: joins models and results; runs of one model belong together")
     loaded = [load_checkpoint(source.path, device) for source in models]
     for source, checkpoint in zip(models, loaded, strict=True):
+        if checkpoint.captioner.encoder is None:
+            raise CompareError(
+                f"{source.name}: looks at regions, which have no maps to hold side by side; "
+                "compare its captions: the results.json of showattend evaluate --out DIR"
+            )
         _check_words(source.name, checkpoint)
         for part in ("pixels", "encoder", "decoder", "vocabulary"):
             if _part(checkpoint, part) != _part(loaded[0], part):

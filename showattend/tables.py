@@ -10,7 +10,7 @@ from showattend.captioner import Captioner
 from showattend.corpus import Corpus, Tokens
 from showattend.datasets import ImageId, Picture
 from showattend.diversity import diversity
-from showattend.grids import Grids, LiveGrids
+from showattend.grids import AnyGrids
 from showattend.grounding import attend_phrases, point_at_phrases, seen_part
 from showattend.images import Resize
 from showattend.mentions import Thing, mention_shares, mentions
@@ -72,7 +72,7 @@ def diversity_table(corpus: Corpus, training: Iterable[Tokens] | None) -> Table:
 def pointing_tables(
     captioner: Captioner,
     vocabulary: Vocabulary,
-    grids: Grids | LiveGrids,
+    grids: AnyGrids,
     boxes: Mapping[ImageId, Sequence[Grounded]],
     resize: Resize,
 ) -> list[Table]:

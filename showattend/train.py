@@ -38,16 +38,17 @@ from showattend.checkpoint import (
     save_checkpoint,
     write_checkpoint,
 )
-from showattend.config import Settings, TrainSettings, read_settings
+from showattend.config import REGIONS, Settings, TrainSettings, check_settings, read_settings
 from showattend.corpus import make_corpus
 from showattend.datasets import ImageId, Picture, load_split
 from showattend.decoder import Scene, Taught
 from showattend.encoder import normalisation
 from showattend.evaluate import caption_split, phrase_pointing, score_split
-from showattend.grids import Grids, LiveGrids, cache_grids, live_grids
+from showattend.grids import AnyGrids, cache_grids, live_grids
 from showattend.grounding import seen_part
 from showattend.java_metrics import meteor
 from showattend.losses import attention_loss, doubly_stochastic_penalty, word_loss
+from showattend.regions import open_regions
 from showattend.reinforce import MovingAverage, hard_attention_step
 from showattend.search import Caption
 from showattend.supervision import on_square, wanted_attention
@@ -72,8 +73,8 @@ class Run:
     settings: Settings
     captioner: Captioner
     vocabulary: Vocabulary
-    train: Grids | LiveGrids
-    val: Grids | LiveGrids
+    train: AnyGrids
+    val: AnyGrids
     val_boxes: dict[ImageId, list[Grounded]]  # where "pointing" chooses the checkpoint
     batches: CaptionBatches
     optimizer: torch.optim.Optimizer
@@ -251,7 +252,7 @@ def _train_step(
         total, loss, taught = _tell(run, scene, batch.words_BKT.to(device), sampling, progress)
     alpha_BKTP = taught.mean_alpha().float()
     penalty = doubly_stochastic_penalty(
-        alpha_BKTP, taught.spoken_BKT, weights.doubly_stochastic_target
+        alpha_BKTP, taught.spoken_BKT, weights.doubly_stochastic_target, scene.mask_BP
     )
     parts = {"loss": loss, "penalty": penalty}
     total = total + weights.doubly_stochastic * penalty
@@ -394,7 +395,15 @@ def _grounded(settings: Settings, pictures: list[Picture]) -> dict[ImageId, list
 
 def _grids(
     settings: Settings, captioner: Captioner, pictures: list[Picture], cache: Path, flips: bool
-) -> Grids | LiveGrids:
+) -> AnyGrids:
+    if captioner.encoder is None:
+        assert settings.data.regions is not None  # the settings' own check
+        return open_regions(settings.data.regions, captioner.shape.channels, pictures)
+    if settings.data.regions is not None:
+        raise TrainError(
+            f"data.regions: encoder.name is {settings.encoder.name}, a CNN, which makes its own "
+            "grid; set encoder.name=regions, or leave it out"
+        )
     if captioner.encoder.trainable:
         return live_grids(captioner, settings.pixels, pictures, settings.data.corrupt)
     return cache_grids(
@@ -404,7 +413,7 @@ def _grids(
 
 def _optimizer(captioner: Captioner, settings: Settings) -> torch.optim.Optimizer:
     """AdamW; biases and norms are not decayed, the CNN's own stages have their own rate."""
-    cnn = list(captioner.encoder.network.parameters())
+    cnn = [] if captioner.encoder is None else list(captioner.encoder.network.parameters())
     own = set(map(id, cnn))
     new = [p for p in captioner.parameters() if id(p) not in own]  # channel attention and decoder
     groups = []
@@ -443,6 +452,8 @@ def _set_learning_rate(run: Run, progress: float) -> None:
 
 def resolve_pixels(settings: Settings) -> Settings:
     """Fill in the encoder's own normalisation, so that settings.yaml and checkpoints state it."""
+    if settings.encoder.name == REGIONS:
+        return settings
     mean, std = normalisation(settings.encoder.name)
     pixels = settings.pixels.model_copy(
         update={"mean": settings.pixels.mean or mean, "std": settings.pixels.std or std}
@@ -484,6 +495,8 @@ def _init_from(
     settings = settings.model_copy(
         update={"encoder": encoder, "decoder": decoder, "pixels": checkpoint.pixels}
     )
+    # What fits the settings' own model may not fit the checkpoint's.
+    settings = check_settings(settings.model_dump(), f"--init {folder}")
     return settings, captioner, grown
 
 

@@ -89,7 +89,10 @@ def test_teaching_is_stepping_through_every_caption(
                 rows[t, b, k] = step.logits_BKV[0, 0]
                 alpha_BKTHP[b, k, t] = step.alpha_BKHP[0, 0]
     ordered = sorted(rows)
-    torch.testing.assert_close(taught.logits_NV, torch.stack([rows[key] for key in ordered]))
+    logits_NV = torch.stack([rows[key] for key in ordered])
+    torch.testing.assert_close(
+        taught.logits_NV, logits_NV, atol=1e-4, rtol=1e-4
+    )  # of numbers to 20
     assert taught.targets_N.tolist() == [int(words_BKT[b, k, t]) for t, b, k in ordered]
     torch.testing.assert_close(taught.alpha_BKTHP, alpha_BKTHP)
     assert torch.equal(taught.spoken_BKT, words_BKT != PAD)

@@ -24,14 +24,16 @@ LEVELS = [
         "whole_files",
         "nouns",
         "curves",
+        "items",
     },
     {"insertion"},
     {"vocabulary", "corpus", "encoder", "overlay", "ablation_plan"},
     {"cells", "datasets", "results", "matrix"},
-    {"decoder"},
+    {"decoder", "regions"},
     {"recurrent", "transformer"},
     {"captioner", "boxes", "metrics", "references", "java_metrics"},
     {"search", "checkpoint", "grids", "batches", "diversity", "bootstrap", "pointing", "reinforce"},
+    {"box_overlay"},
     {
         "predict",
         "grounding",
@@ -62,6 +64,7 @@ FENCES = {
     "pycocotools": {"datasets"},
     "safetensors": {"checkpoint", "train"},
     "matplotlib": {"overlay", "curves", "matrix"},
+    "h5py": {"regions"},
 }
 
 #: Modules with imports inside of functions, and what they import there.
@@ -70,6 +73,7 @@ LAZY = {
     "overlay": {"matplotlib"},  # nor those who draw nothing for matplotlib
     "curves": {"matplotlib"},
     "matrix": {"matplotlib"},
+    "regions": {"h5py"},  # an extra: those with .npz files need it not
     "cli": {"*"},  # each command loads what it needs
 }
 

@@ -408,8 +408,7 @@ def test_threads_draw_the_same_figure() -> None:
 
 def test_each_frame_marks_its_own_word() -> None:
     words = ["a", "dog", "runs"]
-    maps_Thw = np.stack([flat(7)] * 3)
-    frames = overlay._animation_frames(noise(400, 50), words, maps_Thw, "squash", 0.6)
+    frames = overlay._animation_frames([noise(400, 50)] * 4, words)
     strips = [np.asarray(frame.crop((0, 50, 400, frame.height))) for frame in frames]
     marked = [np.nonzero((strip == overlay.MARKER).all(axis=2))[1] for strip in strips]
     assert marked[0].size == 0

@@ -74,6 +74,13 @@ def sample(alpha_BKHP: Tensor) -> Tensor:
     return one_cell(cell_N1.view(alpha_BKHP.shape[:-1]), alpha_BKHP)
 
 
+def straight_through(alpha_BKP: Tensor) -> Tensor:
+    """The likeliest cell, through which gradients pass as if it were soft attention (Bengio et al.
+    2013, arXiv 1308.3432, section 4). Biased, without variance; training reads what a test reads.
+    """
+    return argmax(alpha_BKP) + (alpha_BKP - alpha_BKP.detach())  # the difference is exactly 0
+
+
 def gumbel(temperature: float) -> Choice:
     """A sampled cell through which gradients pass as if it were soft: straight-through
     Gumbel-softmax (Jang et al. 2017, arXiv 1611.01144, section 2.2). Biased, of low variance.

@@ -221,8 +221,9 @@ class LossSettings(_Section):
 class HardSettings(_Section):
     """How hard attention (``decoder.look: hard``) is trained; see showattend/reinforce.py."""
 
-    #: REINFORCE, or straight-through Gumbel-softmax (biased; Jang et al. 2017).
-    estimator: Literal["reinforce", "gumbel"] = "reinforce"
+    #: REINFORCE; or, biased, a cell through which gradients pass as if it were soft: one drawn by
+    #: the Gumbel-softmax (Jang et al. 2017), or the likeliest (Bengio et al. 2013).
+    estimator: Literal["reinforce", "gumbel", "straight_through"] = "reinforce"
     #: What a reward is compared with: its average over earlier batches (the paper), that of the
     #: likeliest cells' path, the mean of the image's other samples, or nothing.
     baseline: Literal["moving_average", "self_critical", "leave_one_out", "none"] = "moving_average"

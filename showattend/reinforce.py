@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from showattend.attention import Choice, argmax, gumbel, partly_expected, sample
+from showattend.attention import Choice, argmax, gumbel, partly_expected, sample, straight_through
 from showattend.config import HardSettings
 from showattend.decoder import Decoder, Scene, Taught
 from showattend.losses import entropies, word_losses
@@ -117,10 +117,14 @@ def hard_attention_step(
 
 
 def _choice(settings: HardSettings, progress: float) -> Choice:
-    if settings.estimator == "reinforce":
-        return sample
-    first, last = settings.temperature
-    return gumbel(first * (last / first) ** progress)
+    match settings.estimator:
+        case "reinforce":
+            return sample
+        case "gumbel":
+            first, last = settings.temperature
+            return gumbel(first * (last / first) ** progress)
+        case "straight_through":
+            return straight_through
 
 
 def _score_term(

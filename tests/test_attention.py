@@ -19,6 +19,7 @@ from showattend.attention import (
     heads_of,
     partly_expected,
     sample,
+    straight_through,
 )
 from showattend.config import SearchSettings
 from showattend.search import beam_search
@@ -60,6 +61,16 @@ def test_gradients_pass_the_gumbel_softmax_and_no_sample() -> None:
     (gumbel(0.7)(scores_BKHP.softmax(-1)) * seeded(2, 1, 1, 3, seed=1)).sum().backward()
     assert scores_BKHP.grad is not None
     assert (scores_BKHP.grad != 0).all()
+
+
+def test_gradients_pass_straight_through_the_likeliest() -> None:
+    """What comes out is exactly argmax; what goes back is what soft attention would send."""
+    alpha_BKP = seeded(4, 2, 9).softmax(dim=-1).requires_grad_()
+    chosen_BKP, weights_BKP = straight_through(alpha_BKP), seeded(4, 2, 9, seed=1)
+    assert torch.equal(chosen_BKP, argmax(alpha_BKP))
+    (chosen_BKP * weights_BKP).sum().backward()
+    assert alpha_BKP.grad is not None
+    torch.testing.assert_close(alpha_BKP.grad, weights_BKP)
 
 
 def test_the_expectation_is_taken_for_whole_images() -> None:

@@ -139,6 +139,7 @@ BIASED = {
     "all expectation": hard(expectation=(1.0, 1.0)),
     "straight-through Gumbel, 1": hard(estimator="gumbel", temperature=(1.0, 1.0)),
     "straight-through Gumbel, 0.5": hard(estimator="gumbel", temperature=(0.5, 0.5)),
+    "straight through the likeliest": hard(estimator="straight_through"),
     "lambda_r 0.5": hard(reinforce=0.5),
 }
 

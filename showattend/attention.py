@@ -74,11 +74,11 @@ def sample(alpha_BKHP: Tensor) -> Tensor:
     return one_cell(cell_N1.view(alpha_BKHP.shape[:-1]), alpha_BKHP)
 
 
-def straight_through(alpha_BKP: Tensor) -> Tensor:
+def straight_through(alpha_BKHP: Tensor) -> Tensor:
     """The likeliest cell, through which gradients pass as if it were soft attention (Bengio et al.
     2013, arXiv 1308.3432, section 4). Biased, without variance; training reads what a test reads.
     """
-    return argmax(alpha_BKP) + (alpha_BKP - alpha_BKP.detach())  # the difference is exactly 0
+    return argmax(alpha_BKHP) + (alpha_BKHP - alpha_BKHP.detach())  # the difference is exactly 0
 
 
 def gumbel(temperature: float) -> Choice:

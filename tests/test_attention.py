@@ -65,12 +65,12 @@ def test_gradients_pass_the_gumbel_softmax_and_no_sample() -> None:
 
 def test_gradients_pass_straight_through_the_likeliest() -> None:
     """What comes out is exactly argmax; what goes back is what soft attention would send."""
-    alpha_BKP = seeded(4, 2, 9).softmax(dim=-1).requires_grad_()
-    chosen_BKP, weights_BKP = straight_through(alpha_BKP), seeded(4, 2, 9, seed=1)
-    assert torch.equal(chosen_BKP, argmax(alpha_BKP))
-    (chosen_BKP * weights_BKP).sum().backward()
-    assert alpha_BKP.grad is not None
-    torch.testing.assert_close(alpha_BKP.grad, weights_BKP)
+    alpha_BKHP = seeded(4, 2, 3, 9).softmax(dim=-1).requires_grad_()
+    chosen_BKHP, weights_BKHP = straight_through(alpha_BKHP), seeded(4, 2, 3, 9, seed=1)
+    assert torch.equal(chosen_BKHP, argmax(alpha_BKHP))
+    (chosen_BKHP * weights_BKHP).sum().backward()
+    assert alpha_BKHP.grad is not None
+    torch.testing.assert_close(alpha_BKHP.grad, weights_BKHP)
 
 
 def test_the_expectation_is_taken_for_whole_images() -> None:

@@ -34,6 +34,12 @@ _PLANS = "ablate_"  # beside them, the plans of scripts/ablate.py, which are no 
 #: Names the data of the shipped models, which have no run folder around them.
 _SHIPPED_CONFIG = "flickr8k_soft"
 
+#: What may be set of a model that training starts from; the rest is its own (`train.start_run`).
+_KEPT_WITH_INIT = (
+    *("decoder.look", "decoder.glimpse"),
+    *("encoder.trainable_stages", "encoder.channel_attention"),
+)
+
 DONE, SOME_FAILED, REFUSED = 0, 1, 2
 INTERRUPTED, BROKEN_PIPE = 130, 141  # as shells count them: 128 + the signal
 
@@ -69,6 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not _is_ours(error):
             raise
         return _refuse(str(error))
+    except RuntimeError as error:
+        if "allocate memory" not in str(error) and "out of memory" not in str(error):
+            raise
+        return _refuse(f"{_first_line(error)}; lower decoder.*, train.batch_images or --batch")
 
 
 def _import_torch() -> None:
@@ -89,6 +99,10 @@ def _is_ours(error: ValueError) -> bool:
     """Whether a line of this package raised it, for people to read; in a library it is a bug."""
     innermost, _ = list(traceback.walk_tb(error.__traceback__))[-1]
     return str(innermost.f_globals["__name__"]).startswith("showattend.")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _refuse(reason: str) -> int:
@@ -385,6 +399,12 @@ def _train(args: argparse.Namespace) -> int:
             return _refuse("--resume: the run has its settings; give no --run, --init or overrides")
         run = resume_run(args.resume, cache=args.cache, device=choose_device(args.device))
     else:
+        lost = [word for word in args.words if _is_the_checkpoints(word)] if args.init else []
+        if lost:
+            return _refuse(
+                f"{lost[0]}: with --init this is the checkpoint's own; leave it out, or train anew "
+                "without --init"
+            )
         config = _config_file(args.config)
         run = start_run(
             args.run or Path("runs", config.stem),
@@ -395,6 +415,13 @@ def _train(args: argparse.Namespace) -> int:
         )
     train(run)
     return DONE
+
+
+def _is_the_checkpoints(setting: str) -> bool:
+    """Whether a ``section.key=value`` would be lost on a model that is there already."""
+    key = setting.partition("=")[0].strip()
+    own = key.startswith(("encoder.", "decoder.", "pixels."))
+    return own and not key.startswith(_KEPT_WITH_INIT)
 
 
 def _evaluate(args: argparse.Namespace) -> int:

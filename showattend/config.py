@@ -34,6 +34,7 @@ Layers = Annotated[int, Field(strict=True, ge=1, le=24)]
 Mean = Annotated[float, Field(ge=0.0, le=1.0)]
 Deviation = Annotated[float, Field(ge=0.001, le=10.0)]
 Positive = Annotated[float, Field(gt=0.0)]
+Temperature = Annotated[float, Field(ge=0.01, le=100.0)]
 Model = TypeVar("Model", bound=BaseModel)
 
 #: ``encoder.name`` of a model without a CNN: it looks at regions whose features a file brings.
@@ -218,6 +219,13 @@ class LossSettings(_Section):
     attention: Annotated[float, Field(ge=0.0)] = 0.0
 
 
+#: Of ``hard``: settings that one estimator alone heeds.
+_OF_ESTIMATORS = {
+    **dict.fromkeys(("baseline", "reward_to_go", "reinforce"), "reinforce"),
+    "temperature": "gumbel",
+}
+
+
 class HardSettings(_Section):
     """How hard attention (``decoder.look: hard``) is trained; see showattend/reinforce.py."""
 
@@ -240,12 +248,20 @@ class HardSettings(_Section):
     #: begins as soft attention and ends as hard.
     expectation: tuple[Chance, Chance] = (0.5, 0.5)
     #: ``gumbel``: temperature at the first step and at the last; geometric in between.
-    temperature: tuple[Positive, Positive] = (1.0, 0.5)
+    temperature: tuple[Temperature, Temperature] = (1.0, 0.5)
 
     @model_validator(mode="after")
     def _others(self) -> "HardSettings":
         if self.baseline == "leave_one_out" and self.samples == 1:
             raise ValueError("hard.samples is 1: leave_one_out compares 2 samples or more")
+        # A setting that changes nothing would be taken for one that makes no difference.
+        for key, estimator in _OF_ESTIMATORS.items():
+            set_ = getattr(self, key) != type(self).model_fields[key].default
+            if set_ and self.estimator != estimator:
+                raise ValueError(
+                    f"hard.{key}: changes nothing with hard.estimator={self.estimator}; leave it "
+                    "out"
+                )
         return self
 
 

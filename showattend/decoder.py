@@ -166,17 +166,19 @@ class Decoder(nn.Module):
         )
         self.cells = (width or grid.channels) + (2 if settings.coordinates else 0)  # C
         self.heads = settings.heads
+        channels = f"the {self.cells} channels of a cell"
+        channels += " (its two coordinates among them)" if settings.coordinates else ""
         if self.cells % self.heads:
             raise DecoderError(
-                f"decoder.heads is {self.heads}: does not divide the {self.cells} channels of a "
-                "cell; choose another, or another decoder.projection"
+                f"decoder.heads is {self.heads}: does not divide {channels}; choose another, or "
+                "another decoder.projection"
             )
         self.mix: nn.Module = nn.Identity()
         if settings.grid_layers:
             if self.cells % 4:
                 raise DecoderError(
-                    f"decoder.grid_layers: 4 does not divide the {self.cells} channels of a cell, "
-                    "which are to tell rows and columns; choose another decoder.projection"
+                    f"decoder.grid_layers: 4 does not divide {channels}, which are to tell rows "
+                    "and columns; choose another decoder.projection"
                 )
             self.mix = GridSelfAttention(
                 height=grid.height,

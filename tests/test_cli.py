@@ -891,3 +891,28 @@ def test_every_odd_image_ends_in_a_caption_or_a_line() -> None:
     assert "Traceback" not in errors
     assert max(waits) < 10
     assert usage.ru_maxrss < 2 * 1024**2  # KiB
+
+
+@pytest.mark.parametrize("setting", ["decoder.kind=gru", "encoder.stage=2", "pixels.size=96"])
+def test_a_setting_that_init_would_lose_is_refused(
+    capsys: pytest.CaptureFixture[str], setting: str
+) -> None:
+    argv = ["train", "--config", "shapes_soft", "--init", "soft", "train.epochs=1", setting]
+    assert main(argv) == 2
+    assert f"error: {setting}: with --init this is the checkpoint's own" in capsys.readouterr().err
+
+
+def test_too_little_memory_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As torch says it: 256 TiB are more than any machine has."""
+
+    def load(*_: object) -> None:
+        torch.empty(2**46)
+
+    monkeypatch.setattr(predict, "load", load)
+    assert main(["caption", "photo.jpg"]) == 2
+    error = capsys.readouterr().err
+    assert "allocate" in error
+    assert error.endswith("; lower decoder.*, train.batch_images or --batch\n")
+    assert error.count("\n") == 1

@@ -190,3 +190,5 @@ def test_heads_that_do_not_divide_are_refused(make_decoder: MakeDecoder) -> None
         make_decoder(heads=3)
     with pytest.raises(DecoderError, match=r"decoder\.grid_layers: 4 does not divide"):
         make_decoder(grid_layers=1)
+    with pytest.raises(DecoderError, match=r"the 7 channels of a cell \(its two coordinates among"):
+        make_decoder(heads=3, coordinates=True)

@@ -288,6 +288,21 @@ def test_leaving_one_out_needs_two() -> None:
         hard(baseline="leave_one_out")
 
 
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"estimator": "gumbel", "baseline": "none"}, "baseline"),
+        ({"estimator": "straight_through", "reward_to_go": True}, "reward_to_go"),
+        ({"estimator": "straight_through", "reinforce": 0.5}, "reinforce"),
+        ({"estimator": "straight_through", "temperature": (1.0, 0.1)}, "temperature"),
+        ({"temperature": (1.0, 0.1)}, "temperature"),
+    ],
+)
+def test_what_would_change_nothing_is_refused(changes: dict[str, object], key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"hard\.{key}: changes nothing with hard\.estimator="):
+        hard(**changes)
+
+
 def table() -> str:
     """The estimators, measured, as Markdown: docs/attention.md holds it."""
     lines = [

@@ -333,7 +333,9 @@ def _curves(sides: Sides, notes: list[str]) -> str | None:
             if each.run.curve:
                 known.setdefault(side, {})[each.run.name] = each.run.curve
             else:
-                notes.append(f"No learning curve: {each.run.name} has no metrics.jsonl beside it.")
+                notes.append(
+                    f"No learning curve: {each.run.name} has no readable metrics.jsonl beside it."
+                )
     return draw_curves(known) if known else None
 
 

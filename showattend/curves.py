@@ -20,7 +20,11 @@ def read_curve(run: Path) -> Curve:
         epochs = [json.loads(line) for line in lines]
     except (OSError, ValueError):
         return []
-    return [epoch for epoch in epochs if isinstance(epoch, dict) and "epoch" in epoch]
+    return [
+        {name: value for name, value in epoch.items() if isinstance(value, int | float)}
+        for epoch in epochs
+        if isinstance(epoch, dict) and isinstance(epoch.get("epoch"), int)
+    ]
 
 
 def draw_curves(sides: Mapping[str, Mapping[str, Curve]]) -> str:

@@ -16,6 +16,8 @@ def test_a_folder_without_any_has_none(tmp_path: Path) -> None:
     assert read_curve(tmp_path) == []
     (tmp_path / "metrics.jsonl").write_text("somebody's own\n")
     assert read_curve(tmp_path) == []
+    (tmp_path / "metrics.jsonl").write_text('[1]\n{"epoch": "x"}\n{"epoch": 1, "loss": "abc"}\n')
+    assert read_curve(tmp_path) == [{"epoch": 1}]
 
 
 def test_every_side_is_in_the_picture_once() -> None:

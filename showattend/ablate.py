@@ -72,7 +72,7 @@ class Grounding(_Section):
 class Measures(_Section):
     """What is known of a trained run besides its captions.
 
-    ``parameters``: the decoder's, and those of the encoder that are trained. ``milliseconds``: from
+    ``parameters``: the decoder's, and of all before it what is trained. ``milliseconds``: from
     an opened photograph to its caption, the median of ``timed`` photographs on ``hardware``.
     ``meteor``: times 100.
     """
@@ -262,13 +262,11 @@ def _measure_model(job: Job, known: Measures | None, device: torch.device) -> Me
 
 
 def count_parameters(captioner: Captioner) -> int:
-    """How many numbers training sets: the decoder's, and those of the encoder that are trained.
+    """How many numbers training sets: the decoder's, and whatever is trained before it.
 
     The output layer's tied matrix counts once.
     """
-    encoder = captioner.encoder
-    trained = (each for each in (encoder.parameters() if encoder else ()) if each.requires_grad)
-    return sum(each.numel() for each in [*captioner.decoder.parameters(), *trained])
+    return sum(each.numel() for each in captioner.parameters() if each.requires_grad)
 
 
 def _time_each(checkpoint: Checkpoint, pictures: Sequence[Picture]) -> Iterator[float]:

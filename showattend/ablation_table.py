@@ -226,8 +226,8 @@ def _note(first: str, *, several: bool) -> str:
         f"({RESAMPLES:,} resamples) of the difference in CIDEr-D to {first}, two-sided; of twenty "
         "rows without a difference one has p < 0.05. Pointing: per cent of the phrases of people's "
         "own sentences whose head word's map has its peak in the phrase's box; small: boxes cover "
-        "at most a quarter of the photograph. Parameters: the decoder's, and those of the encoder "
-        "that are trained. s an epoch: the median of a run's training epochs, without validation. "
+        "at most a quarter of the photograph. Parameters: the decoder's, and of all before it what "
+        "is trained. s an epoch: the median of a run's training epochs, without validation. "
         "ms an image: from an opened photograph to its caption (encoding and beam), one by one, "
         "warm, the median. Both times are the wall clock's, and other programs lengthen them."
     )

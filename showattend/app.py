@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import gradio as gr
 import numpy as np
@@ -238,7 +238,7 @@ def _view_html(reading: Reading, strength: float, named: bool) -> str:
     notes = ["The photograph itself.", *(_note(*look, hard=hard) for look in looks)]
     width, height = reading.photo.size  # told to the browser, so that nothing jumps
     pictures = "".join(
-        f'<img src="{_jpeg_url(picture)}" width="{width}" height="{height}" alt=""'
+        f'<img src="{_picture_url(picture, "jpeg")}" width="{width}" height="{height}" alt=""'
         f"{_current(step == 1)}>"
         for step, picture in enumerate([reading.photo, *overlays])
     )
@@ -314,13 +314,11 @@ def matrix_html(reading: Reading, *, named: bool = False) -> str:
     """The matrix of all words by all cells, folded up until it is asked for."""
     caption = reading.caption
     matrix = words_by_cells(caption.words, caption.maps(), caption.alpha_maps())
-    buffer = io.BytesIO()
-    matrix.save(buffer, "PNG")
     heading = f"{reading.model_name}: words by cells" if named else "Words by cells"
     alt = html.escape(f"The weight of every cell for each word of “{caption.text}”")
     return f'''
 <details><summary class="sa-heading">{html.escape(heading)}</summary>
-<div class="sa-matrix"><img src="{_data_url(buffer.getvalue(), "png")}" alt="{alt}"></div>
+<div class="sa-matrix"><img src="{_picture_url(matrix, "png")}" alt="{alt}"></div>
 </details>'''
 
 
@@ -334,10 +332,10 @@ def _current(yes: bool) -> str:
     return f' aria-current="{str(yes).lower()}"'
 
 
-def _jpeg_url(picture: Image.Image) -> str:
+def _picture_url(picture: Image.Image, kind: Literal["jpeg", "png"]) -> str:
     buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=88)
-    return _data_url(buffer.getvalue(), "jpeg")
+    picture.save(buffer, kind, quality=88)  # of a JPEG; a PNG loses nothing
+    return _data_url(buffer.getvalue(), kind)
 
 
 def _data_url(image: bytes, kind: str) -> str:

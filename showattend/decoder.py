@@ -61,8 +61,7 @@ class State:
 
     def follow(self, parent_BK: Tensor) -> Self:
         """Caption k of an image goes on from what caption parent[b, k] was."""
-        images_B1 = torch.arange(len(parent_BK), device=parent_BK.device).unsqueeze(1)
-        return self._each(lambda value: value[images_B1, parent_BK])
+        return self._each(lambda value: take(value, parent_BK))
 
     def repeated(self, captions: int) -> Self:
         """Of (B, 1, ...): K captions an image that all stand here."""
@@ -70,6 +69,12 @@ class State:
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
         return type(self)(**{name: change(value) for name, value in vars(self).items()})
+
+
+def take(values: Tensor, parent_BK: Tensor) -> Tensor:
+    """values[b, parent[b, k]], for values (B, K', ...)."""
+    images_B1 = torch.arange(len(values), device=values.device).unsqueeze(1)
+    return values[images_B1, parent_BK]
 
 
 @dataclass(frozen=True)

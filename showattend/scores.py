@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from showattend.attention import heads_of
 from showattend.config import ScoreName
 
 
@@ -36,10 +37,6 @@ class Score(nn.Module):
     def forward(self, query_BKQ: Tensor, keys: Tensor) -> Tensor:
         """Scores (B, H, K, P) of every cell for each of an image's K queries."""
         raise NotImplementedError
-
-    def _split(self, values_BXA: Tensor) -> Tensor:
-        """(B, X, A) -> (B, H, X, A / H)."""
-        return values_BXA.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 class AdditiveScore(Score):
@@ -79,11 +76,11 @@ class DotScore(Score):
 
     def keys(self, cells_BPC: Tensor) -> Tensor:
         """W_k a_i, (B, H, P, A / H)."""
-        return self._split(self.key(cells_BPC)).contiguous()
+        return heads_of(self.key(cells_BPC), self.heads).contiguous()
 
     def forward(self, query_BKQ: Tensor, keys: Tensor) -> Tensor:
         """Scores (B, H, K, P)."""
-        return self._split(self.query(query_BKQ)) @ keys.transpose(2, 3)
+        return heads_of(self.query(query_BKQ), self.heads) @ keys.transpose(2, 3)
 
 
 class ScaledDotScore(DotScore):
@@ -112,7 +109,7 @@ class CosineScore(DotScore):
 
     def forward(self, query_BKQ: Tensor, keys: Tensor) -> Tensor:
         """Scores (B, H, K, P)."""
-        query_BHKd = F.normalize(self._split(self.query(query_BKQ)), dim=-1)
+        query_BHKd = F.normalize(heads_of(self.query(query_BKQ), self.heads), dim=-1)
         return query_BHKd @ keys.transpose(2, 3) / self.log_tau_H.exp()[:, None, None]
 
 
@@ -128,11 +125,11 @@ class GeneralScore(Score):
 
     def keys(self, cells_BPC: Tensor) -> Tensor:
         """The cells themselves, (B, H, P, C / H)."""
-        return self._split(cells_BPC)
+        return heads_of(cells_BPC, self.heads)
 
     def forward(self, query_BKQ: Tensor, keys: Tensor) -> Tensor:
         """Scores (B, H, K, P)."""
-        return self._split(self.query(query_BKQ)) @ keys.transpose(2, 3)
+        return heads_of(self.query(query_BKQ), self.heads) @ keys.transpose(2, 3)
 
 
 class LocationScore(Score):
@@ -145,7 +142,7 @@ class LocationScore(Score):
 
     def keys(self, cells_BPC: Tensor) -> Tensor:
         """The scores (B, H, P): no word changes them."""
-        keys_BHPd = self._split(self.key(cells_BPC))
+        keys_BHPd = heads_of(self.key(cells_BPC), self.heads)
         return (keys_BHPd * self.u.weight.unsqueeze(1)).sum(dim=-1)
 
     def forward(self, query_BKQ: Tensor, keys: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from showattend.attention import Choice, expectation, one_cell
 from showattend.captioner import Captioner
 from showattend.config import Attention, SearchSettings
-from showattend.decoder import Decoder, Scene, State
+from showattend.decoder import Decoder, Scene, State, take
 from showattend.tokenizer import ptb_tokens
 from showattend.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 
@@ -159,7 +159,7 @@ class _Ended:
             for name, value in vars(self).items()
         }
         order_BK = both["rank_BK"].topk(self.rank_BK.shape[1], dim=1).indices
-        return _Ended(**{name: _take(value, order_BK) for name, value in both.items()})
+        return _Ended(**{name: take(value, order_BK) for name, value in both.items()})
 
     def select(self, images: Tensor) -> "_Ended":
         return _Ended(**{name: value[images] for name, value in vars(self).items()})
@@ -233,12 +233,12 @@ class _Beam:
         parent_BK = best.indices // vocabulary
         self.log_prob_BK = best.values
         self.state = step.state.follow(parent_BK)
-        self.words_BKT = _take(self.words_BKT, parent_BK)
+        self.words_BKT = take(self.words_BKT, parent_BK)
         self.words_BKT[:, :, t] = best.indices % vocabulary
-        self.alpha_BKTHP = _take(self.alpha_BKTHP, parent_BK)
-        self.alpha_BKTHP[:, :, t] = _take(step.alpha_BKHP, parent_BK)
-        self.cell_BKTH = _take(self.cell_BKTH, parent_BK)
-        self.cell_BKTH[:, :, t] = _take(step.chosen_BKHP.argmax(dim=-1), parent_BK)
+        self.alpha_BKTHP = take(self.alpha_BKTHP, parent_BK)
+        self.alpha_BKTHP[:, :, t] = take(step.alpha_BKHP, parent_BK)
+        self.cell_BKTH = take(self.cell_BKTH, parent_BK)
+        self.cell_BKTH[:, :, t] = take(step.chosen_BKHP.argmax(dim=-1), parent_BK)
         if t + 1 == self.search.max_words:
             # No word may follow: the live beams end here as they are, with the mark's own share.
             step = self.decoder.step(self.scene, self.state, best.indices % vocabulary, self.choose)
@@ -278,12 +278,6 @@ def _log_probs(logits_V: Tensor) -> Tensor:
             "the model's scores are not finite numbers: its weights are damaged; use another model"
         )
     return log_probs_V
-
-
-def _take(values: Tensor, parent_BK: Tensor) -> Tensor:
-    """values[b, parent[b, k]], for values (B, K', ...)."""
-    rows = torch.arange(len(values), device=values.device).unsqueeze(1)
-    return values[rows, parent_BK]
 
 
 @torch.inference_mode()

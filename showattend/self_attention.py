@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from showattend.attention import heads_of
+
 
 class SelfAttention(nn.Module):
     """Multi-head scaled dot-product self-attention.
@@ -30,7 +32,7 @@ class SelfAttention(nn.Module):
     def project(self, x_NTE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (N, H, T, d)."""
         parts = self.query_key_value(x_NTE).chunk(3, dim=-1)
-        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        query, key, value = (heads_of(part, self.heads) for part in parts)
         return query, key, value
 
     def join(self, mixed_NHTd: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ from showattend.ablation_plan import Ablation, Job, plan_runs, read_plan, slug, 
 from showattend.ablation_table import tabulate
 from showattend.boxes import load_boxes
 from showattend.captioner import build_captioner
-from showattend.config import read_settings
+from showattend.config import ChannelAttentionSettings, read_settings
 from showattend.datasets import load_split
 from showattend.evaluate import phrase_pointing
 from showattend.grids import live_grids
@@ -126,6 +126,20 @@ def test_a_trained_stage_of_the_encoder_counts(tmp_path: Path) -> None:
     trained = sum(each.numel() for each in partly.encoder.parameters() if each.requires_grad)
     assert trained > 0
     assert count_parameters(partly) == count_parameters(frozen) + trained
+
+
+def test_channel_attention_behind_the_encoder_counts(tmp_path: Path) -> None:
+    """SE on C channels at reduction 4 has 2 C C / 4 weights."""
+    settings = planned(tmp_path).common
+    gate = ChannelAttentionSettings(kind="se", where="stage", stages=(-1,), reduction=4)
+    gated = settings.encoder.model_copy(update={"channel_attention": gate})
+    plain, more = (
+        build_captioner(each, settings.decoder, size=32, words=9)
+        for each in (settings.encoder, gated)
+    )
+    channels = plain.shape.channels
+    assert channels % 4 == 0
+    assert count_parameters(more) == count_parameters(plain) + channels**2 // 2
 
 
 def test_the_pointing_game_is_that_of_the_evaluation(whole: Ablation) -> None:

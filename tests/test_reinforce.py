@@ -304,7 +304,7 @@ def test_what_would_change_nothing_is_refused(changes: dict[str, object], key: s
 
 
 def table() -> str:
-    """The estimators, measured, as Markdown: docs/attention.md holds it."""
+    """The estimators, measured, as Markdown: docs/hard_attention.md holds it."""
     lines = [
         "| estimator | largest abs(z) | bias | variance |",
         "| --- | ---: | ---: | ---: |",

@@ -20,8 +20,8 @@ from gradio.processing_utils import sh as safehttpx
 from gradio.state_holder import SessionState
 from PIL import Image, ImageDraw, ImageSequence
 
-from showattend import app
-from showattend.app import (
+from showattend.app import page as app
+from showattend.app.page import (
     EXAMPLES,
     HINT,
     Models,

@@ -41,7 +41,7 @@ from showattend.predict import CaptionModel, load
 from showattend.regions import RegionsError
 from showattend.search import Caption
 
-EXAMPLES = Path(__file__).parent / "examples"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 UPLOAD_LIMIT = "20mb"
 QUEUE_LIMIT = 32  # visitors waiting; the next one is told that the queue is full
 KEPT_SECONDS = 3600  # how long photographs and files outlive their last use

@@ -1,0 +1,1 @@
+"""The web page: a photograph in, its captions and where the model looked for every word."""

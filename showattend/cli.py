@@ -576,7 +576,7 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _app(args: argparse.Namespace) -> int:
-    from showattend.app.page import serve
+    from showattend.app.server import serve
     from showattend.predict import shipped_models
 
     serve(args.model or shipped_models(), args.host, args.port)

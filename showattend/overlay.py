@@ -149,7 +149,7 @@ def blend(
     # 256 steps of weight as a grey picture: tables turn it into the colours and their opacity.
     steps = Image.fromarray(np.rint(np.clip(heat_HW / top, 0, 1) * 255).astype(np.uint8))
     opacity = steps.point([round(strength * math.sqrt(255 * step)) for step in range(256)])
-    steps.putpalette(_palette())
+    steps.putpalette(palette())
     return Image.composite(steps.convert("RGB"), _faded(photo, strength), opacity)
 
 
@@ -211,7 +211,7 @@ def _with_window(
 
 
 @cache
-def _palette() -> bytes:
+def palette() -> bytes:
     """The 256 colours of the scale as PIL takes them: red, green and blue of each in turn."""
     from matplotlib import colormaps  # 0.4 s, so only for those who draw
 

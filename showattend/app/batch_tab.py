@@ -1,0 +1,117 @@
+"""Alt texts for a folder's worth of photographs, as a CSV file."""
+
+import csv
+import html
+import io
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from PIL import Image
+
+from showattend.app.downloads import Handed, hand_out
+from showattend.app.shared import Shared, listen
+from showattend.app.uploads import own_path, refusal, told_in_one_line, warn
+from showattend.app.viewer import data_url, jpeg
+from showattend.images import ImageError, open_photograph
+from showattend.regions import RegionsError
+from showattend.search import Caption
+
+MOST = 200  # photographs at once
+_AT_ONCE = 8
+_THUMBNAIL = 120  # pixels
+_SENTENCE_ENDS = (".", "!", "?")
+
+#: Rows of image and alt text.
+Rows = list[tuple[str, str]]
+
+
+def add_batch_tab(shared: Shared) -> None:
+    """The tab's content."""
+    uploads = gr.File(
+        label=f"Photographs (up to {MOST})", file_count="multiple", file_types=["image"], height=180
+    )
+    button = gr.Button("Write alt texts", variant="primary")
+    listed = gr.HTML(apply_default_css=False)
+    rows = gr.State([])
+    with gr.Column(visible=False) as files:
+        hand_out(gr.Button("Download alt texts (CSV)", size="md"), as_csv, [rows])
+    listen(
+        [button.click],
+        partial(describe_all, shared),
+        [uploads, shared.model],
+        [listed, rows, files],
+        concurrency_id="batch",  # so that a long one leaves room for those who wait for one caption
+        concurrency_limit=1,
+    )
+
+
+def describe_all(shared: Shared, records: Any, name: str) -> Iterator[list[Any]]:
+    """For the outputs listed, rows and the downloads' column, as far as each photograph is done.
+
+    Args:
+        records: Gradio's records of uploaded files, or None.
+    """
+    given = [(record, own_path(record, shared.cache)) for record in records or []]
+    paths = [path for _, path in given if path is not None]
+    if not 1 <= len(paths) <= MOST:
+        warn(f"{len(paths)} photographs: choose 1 to {MOST}")
+        yield ["", [], gr.Column(visible=False)]
+        return
+    with told_in_one_line():
+        model = shared.models.get(name)
+        rows: Rows = []
+        shown: list[str] = []
+        for start in range(0, len(paths), _AT_ONCE):
+            some = paths[start : start + _AT_ONCE]
+            for path, result in model.stream(some, batch_size=_AT_ONCE):
+                row, markup = _row(path, result)
+                rows.append(row)
+                shown.append(markup)
+            yield [_table(shown, len(paths)), [], gr.Column(visible=False)]
+        yield [_table(shown, len(paths)), rows, gr.Column(visible=True)]
+
+
+def alt_text(caption: Caption) -> str:
+    """The caption as a sentence: a capital at its beginning, a full stop at its end."""
+    text = caption.text[:1].upper() + caption.text[1:]
+    return text if text.endswith(_SENTENCE_ENDS) else f"{text}."
+
+
+def as_csv(rows: Rows) -> Handed:
+    """The rows as a file."""
+    if not rows:
+        return None
+    text = io.StringIO()
+    csv.writer(text).writerows([("image", "alt_text"), *rows])
+    return {"name": "alt_texts.csv", "url": data_url(text.getvalue().encode(), "text/csv")}
+
+
+def _row(path: str, result: Caption | ImageError | RegionsError) -> tuple[tuple[str, str], str]:
+    """For the file, and for the page; a photograph without a caption has an empty alt text."""
+    name = Path(path).name
+    if isinstance(result, Caption):
+        text, picture = alt_text(result), f'<img src="{_thumbnail(path)}" alt="">'
+        said = html.escape(text)
+    else:
+        text, picture = "", ""
+        said = f'<span class="sa-faint">no alt text: {html.escape(refusal(result, path))}</span>'
+    cells = f'<td>{picture}</td><td>{html.escape(name)}</td><td class="sa-words">{said}</td>'
+    return (name, text), f"<tr>{cells}</tr>"
+
+
+def _thumbnail(path: str) -> str:
+    photo = open_photograph(path)
+    photo.thumbnail((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BICUBIC)
+    return jpeg(photo)
+
+
+def _table(rows: list[str], wanted: int) -> str:
+    heading = '<tr><th></th><th>Image</th><th class="sa-words">Alt text</th></tr>'
+    return (
+        f'<p class="sa-faint" aria-live="polite">{len(rows)} of {wanted} photographs</p>'
+        f'<div class="sa-scroll"><table class="sa-table"><thead>{heading}</thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )

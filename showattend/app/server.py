@@ -1,0 +1,94 @@
+"""Serving the page; it and the server ask no other host.
+
+No telemetry, no version check, no web fonts, and Gradio's own way of fetching URLs is shut.
+"""
+
+import os
+import signal
+import tempfile
+from collections.abc import Sequence
+from typing import NoReturn
+
+import gradio as gr
+
+from showattend.app.models import Models
+from showattend.app.page import build_page
+from showattend.app.viewer import script, style
+
+UPLOAD_LIMIT = "20mb"
+QUEUE_LIMIT = 32  # visitors waiting; the next one is told that the queue is full
+VISITS = 200  # whose photographs are remembered; a page opened before them starts anew
+
+
+def serve(
+    models: Sequence[str],
+    host: str,
+    port: int,
+    *,
+    auth: tuple[str, str] | None = None,
+) -> None:
+    """Serve the page until interrupted.
+
+    Args:
+        auth: the name and password that visitors must give.
+    Raises:
+        CheckpointError: no model, or the first one is missing or damaged; one line.
+        OSError: the port is taken; one line.
+    """
+    offered = Models(models)
+    offered.get(offered.names[0])  # a mistyped folder fails here, not at the first visitor
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the folder below goes too
+    stay_home()
+    # Gradio serves whatever lies in its cache. By default all Gradio programs share one.
+    with tempfile.TemporaryDirectory(prefix="showattend-") as cache:
+        os.environ["GRADIO_TEMP_DIR"] = cache
+        page = build_page(offered).queue(max_size=QUEUE_LIMIT)
+        try:
+            _, url, _ = page.launch(
+                server_name=host,
+                server_port=port,
+                auth=auth,
+                prevent_thread_lock=True,
+                quiet=True,
+                share=False,
+                state_session_capacity=VISITS,
+                max_file_size=UPLOAD_LIMIT,
+                enable_monitoring=False,
+                run_history=False,
+                ssr_mode=False,
+                pwa=False,
+                mcp_server=False,
+                footer_links=[],
+                theme=theme(),
+                css=style(),
+                head=script(),
+            )
+        except OSError as error:
+            raise OSError(f"{host}:{port}: cannot listen there; choose another --port") from error
+        print(f"showattend: {url} (Ctrl-C stops it)", flush=True)
+        page.block_thread()
+
+
+def theme() -> gr.themes.Base:
+    """One accent colour, and the system's own fonts."""
+    return gr.themes.Default(
+        primary_hue="orange",
+        secondary_hue="orange",
+        neutral_hue="stone",
+        font=["system-ui", "sans-serif"],
+        font_mono=["ui-monospace", "monospace"],
+    )
+
+
+def stay_home() -> None:
+    """Shut every way by which Gradio asks other hosts."""
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+
+    async def refuse(*_: object, **__: object) -> NoReturn:
+        raise ValueError("showattend fetches no URL: upload the photograph itself")
+
+    # A request may name a URL in place of a file. Both of Gradio's ways to it pass through
+    # safehttpx, which would even ask a public resolver for the name.
+    safehttpx = gr.processing_utils.sh
+    safehttpx.get = safehttpx.async_validate_url = refuse

@@ -1,0 +1,51 @@
+"""What all tabs have in common: the models, the photograph, and how they listen."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from showattend.app.models import Models
+
+#: How many visitors are served at once; each uses one core.
+AT_ONCE = 2
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The parts of the page that every tab looks at.
+
+    Attributes:
+        models: those that the page offers.
+        cache: where Gradio keeps uploads.
+        photo: the visitor's photograph; its value is Gradio's record of a file.
+        model, beam_size: what the visitor has chosen.
+        reading: the state that holds the `Reading` of the photograph, or None.
+    """
+
+    models: Models
+    cache: Path
+    photo: gr.Image
+    model: gr.Dropdown
+    beam_size: gr.Slider
+    reading: gr.State
+
+
+def listen(
+    triggers: Sequence[Callable[..., Any]], fn: Callable[..., Any], *components: Any, **options: Any
+) -> Any:
+    """An event that needs a model: few at once, and no door for programs (see api.py).
+
+    Gradio would decode uploads itself (`preprocess`); they are `open_photograph`'s to open.
+    """
+    defaults = {
+        "preprocess": False,
+        "api_visibility": "private",
+        "show_progress": "minimal",
+        "concurrency_id": "model",
+        "concurrency_limit": AT_ONCE,
+    }
+    return partial(gr.on, **(defaults | options))(list(triggers), fn, *components)

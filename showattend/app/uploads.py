@@ -1,0 +1,60 @@
+"""Photographs that visitors hand in: which files may be opened, and what is said of the others."""
+
+import html
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from showattend.checkpoint import CheckpointError
+from showattend.config import ConfigError
+from showattend.images import ImageError
+from showattend.regions import RegionsError
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+NOT_OURS = "This photograph is not, or no longer, among the uploads: choose it again."
+_SECONDS_SHOWN = 20
+
+
+def own_path(record: Any, cache: Path) -> str | None:
+    """The path in Gradio's record of a file, where it is that of an upload or an example.
+
+    A request may name any file of this machine, and Gradio looks only into records with a certain
+    `meta`. Whoever names another file must not even learn whether there is one.
+
+    Args:
+        cache: the folder of uploads.
+    """
+    try:
+        path = os.path.realpath(record["path"])
+    except (TypeError, KeyError, ValueError):  # no record, or none of a path
+        return None
+    inside = any(Path(path).is_relative_to(os.path.realpath(own)) for own in (cache, EXAMPLES))
+    return path if inside and os.path.isfile(path) else None  # noqa: PTH113 (is_file can raise)
+
+
+def refusal(error: Exception, path: str = "") -> str:
+    """What a visitor is told of an error, without where on this machine the file lies."""
+    line = str(error)
+    return line.replace(path, Path(path).name) if path else line
+
+
+def warn(line: str) -> None:
+    """One line in the page's corner."""
+    gr.Warning(html.escape(line), duration=_SECONDS_SHOWN)
+
+
+@contextmanager
+def told_in_one_line(path: str = "", say: Callable[[str], None] = warn) -> Iterator[None]:
+    """What a visitor did wrong ends the block, and is said in one line; a bug is raised."""
+    try:
+        yield
+    except (ImageError, CheckpointError, ConfigError, RegionsError, VisitorError) as error:
+        say(refusal(error, path))
+
+
+class VisitorError(ValueError):
+    """A visitor asks for what the page does not do: one clear line."""

@@ -1,0 +1,72 @@
+"""Several models on a photograph, and on a sentence."""
+
+import re
+from typing import Any
+
+import pytest
+
+from showattend.app.compare_tab import compare
+from showattend.app.shared import Shared
+from showattend.images import open_photograph
+from showattend.metrics import score_captions
+
+
+def test_each_model_reads_the_photograph(shared: Shared, photo: dict[str, Any]) -> None:
+    captions, scores, said = compare(shared, photo, shared.models.names, 3, "  ")
+    assert [view["title"] for view in captions["views"]] == ["tiny", "hard"]
+    for view, name in zip(captions["views"], shared.models.names, strict=True):
+        (alone,) = shared.models.get(name).candidates([photo["path"]], beam_size=3)
+        assert [each["text"] for each in view["captions"]] == [each.text for each in alone]
+    assert (scores, said) == ("", None)
+
+
+def test_a_sentence_is_scored_and_looked_for(shared: Shared, photo: dict[str, Any]) -> None:
+    sentence = "A dog on <b>."
+    names = shared.models.names
+    captions, scores, said = compare(shared, photo, names, 3, sentence)
+    for name, view in zip(names, said["views"], strict=True):
+        (caption,) = view["captions"]
+        forced = shared.models.get(name).attend(open_photograph(photo["path"]), sentence)
+        assert caption["words"] == forced.words
+        assert caption["logProb"] == forced.log_prob
+    rows = re.findall("<tr><th>(tiny|hard)<td>(.*)<td>(.*)<td>(.*)<td>(.*)", scores)
+    assert [row[0] for row in rows] == ["tiny", "hard"]
+    for (_, log_prob, a_word, bleu, rouge), read, spoken in zip(
+        rows, captions["views"], said["views"], strict=True
+    ):
+        total, words = spoken["captions"][0]["logProb"], len(spoken["captions"][0]["words"])
+        assert log_prob == f"{total:.2f}"
+        assert a_word == f"{total / (words + 1):.2f}"
+        scored = score_captions({1: read["captions"][0]["text"]}, {1: [sentence]})
+        assert (bleu, rouge) == (f"{scored['BLEU-4']:.1f}", f"{scored['ROUGE-L']:.1f}")
+    assert "tiny does not know “&lt;b&gt;”" in scores
+    assert "<b>" not in scores
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence", "line"),
+    [
+        ([], "", "0 models chosen: choose 1 to 3"),
+        (["a", "b", "c", "d"], "", "4 models chosen: choose 1 to 3"),
+        (["/etc"], "", "/etc: not among the models of this page"),
+        (["tiny"], ". !", "has no words; give a sentence such as"),
+        (["tiny"], "a " * 41, "the sentence has 41 words: write at most 40"),
+    ],
+)
+def test_what_cannot_be_compared_gives_one_line(
+    shared: Shared,
+    photo: dict[str, Any],
+    warned: list[str],
+    names: list[str],
+    sentence: str,
+    line: str,
+) -> None:
+    names = [shared.models.names[0] if name == "tiny" else name for name in names]
+    assert compare(shared, photo, names, 3, sentence) == [None, "", None]
+    (said,) = warned
+    assert line in said
+
+
+def test_a_photograph_is_needed(shared: Shared, warned: list[str]) -> None:
+    assert compare(shared, None, shared.models.names, 3, "") == [None, "", None]
+    assert warned == ["Choose a photograph first."]

@@ -8,6 +8,7 @@ import gradio as gr
 from showattend.app.downloads import add_downloads
 from showattend.app.reading import Reading, read_photograph
 from showattend.app.shared import Shared, listen
+from showattend.app.steer_tab import pickable
 from showattend.app.uploads import NOT_OURS, own_path, told_in_one_line, warn
 from showattend.app.viewer import add_viewer, told
 
@@ -37,19 +38,21 @@ def add_caption_tab(shared: Shared) -> None:
         [shared.photo.change, shared.model.change, shared.beam_size.change],
         partial(caption, shared),
         [shared.photo, shared.model, shared.beam_size],
-        [shared.reading, viewer, files],
+        [shared.reading, viewer, shared.picker, files],
         trigger_mode="always_last",
     )
 
 
 def caption(shared: Shared, photo: Any, name: str, beam_size: float) -> list[Any]:
-    """For the outputs reading, viewer and the downloads' column.
+    """For the outputs reading, viewer, picker and the downloads' column.
 
     Args:
         photo: Gradio's record of an uploaded file, or None.
     """
     reading = _read(shared, photo, name, beam_size)
-    return [reading, reading and told([reading]), gr.Column(visible=reading is not None)]
+    if reading is None:
+        return [None, None, None, gr.Column(visible=False)]
+    return [reading, told([reading]), pickable(reading), gr.Column(visible=True)]
 
 
 def _read(shared: Shared, photo: Any, name: str, beam_size: float) -> Reading | None:

@@ -11,6 +11,7 @@ from showattend.app.caption_tab import add_caption_tab
 from showattend.app.compare_tab import add_compare_tab
 from showattend.app.models import Models
 from showattend.app.shared import Shared
+from showattend.app.steer_tab import add_steer_tab, new_picker
 from showattend.app.uploads import EXAMPLES
 from showattend.config import SearchSettings
 
@@ -50,6 +51,7 @@ def build_page(models: Models) -> gr.Blocks:
 def _tabs() -> Sequence[tuple[str, Callable[[Shared], None]]]:
     return [
         ("Caption", add_caption_tab),
+        ("Steer", add_steer_tab),
         ("Compare", add_compare_tab),
         ("Batch", add_batch_tab),
     ]
@@ -90,4 +92,4 @@ def _add_photograph(models: Models) -> Shared:
         )
     reading = gr.State(None, time_to_live=KEPT_SECONDS)
     cache = Path(photo.GRADIO_CACHE)
-    return Shared(models, cache, photo, model, beam_size, reading)
+    return Shared(models, cache, photo, model, beam_size, reading, new_picker())

@@ -24,6 +24,7 @@ class Shared:
         photo: the visitor's photograph; its value is Gradio's record of a file.
         model, beam_size: what the visitor has chosen.
         reading: the state that holds the `Reading` of the photograph, or None.
+        picker: the same photograph, to choose cells of; a tab renders it.
     """
 
     models: Models
@@ -32,6 +33,7 @@ class Shared:
     model: gr.Dropdown
     beam_size: gr.Slider
     reading: gr.State
+    picker: gr.HTML
 
 
 def listen(

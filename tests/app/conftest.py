@@ -80,7 +80,7 @@ def transformer(checkpoint: Checkpoint) -> CaptionModel:
 def shared(folder: str, hard_folder: str, cache: Path) -> Shared:
     """The page's parts around two models; no component of it is on a page."""
     nothing: Any = None
-    return Shared(Models([folder, hard_folder]), cache, nothing, nothing, nothing, nothing)
+    return Shared(Models([folder, hard_folder]), cache, *[nothing] * 5)
 
 
 @pytest.fixture

@@ -7,21 +7,23 @@ import pytest
 
 from showattend.app.caption_tab import caption
 from showattend.app.shared import Shared
+from showattend.app.steer_tab import pickable
 from showattend.app.uploads import NOT_OURS
 from showattend.app.viewer import told
 
 
 def test_an_upload_is_read_and_shown(shared: Shared, photo: dict[str, Any]) -> None:
-    reading, shown, files = caption(shared, photo, shared.models.names[0], 3)
+    reading, shown, pick, files = caption(shared, photo, shared.models.names[0], 3)
     assert reading.name == "beach"
     assert len(reading.captions) == 3
     assert shown == told([reading])
+    assert pick == pickable(reading)
     assert files.visible
 
 
 def test_without_a_photograph_nothing_is_shown(shared: Shared, warned: list[str]) -> None:
-    reading, shown, files = caption(shared, None, shared.models.names[0], 3)
-    assert reading is None and shown is None
+    reading, shown, pick, files = caption(shared, None, shared.models.names[0], 3)
+    assert reading is None and shown is None and pick is None
     assert not files.visible
     assert warned == []
 
@@ -39,8 +41,8 @@ def test_a_bad_upload_gives_one_line_and_an_empty_page(
 ) -> None:
     (cache / name).write_bytes(content)
     record = {"path": str(cache / name)}
-    reading, shown, files = caption(shared, record, shared.models.names[0], 3)
-    assert reading is None and shown is None
+    reading, shown, pick, files = caption(shared, record, shared.models.names[0], 3)
+    assert reading is None and shown is None and pick is None
     assert not files.visible
     (line,) = warned
     assert line.startswith(expected)

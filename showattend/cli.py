@@ -178,6 +178,14 @@ def _add_caption(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="also draw where the model looked; replaces an earlier run's pictures, no other file",
     )
+    add("--look-at", type=_box, metavar="X0,Y0,X1,Y1", help="look at this part of the photograph")
+    add(
+        "--look-from",
+        type=_number(1),
+        metavar="N",
+        help="from the N-th word on; those before it look freely (default: 1)",
+    )
+    add("--begin", default="", metavar="WORDS", help='begin the caption so, such as "a red"')
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--csv",
@@ -339,6 +347,16 @@ def _number(low: int, high: int = sys.maxsize) -> Callable[[str], int]:
     return read
 
 
+def _box(text: str) -> tuple[float, ...]:
+    """The type of an option that takes a box; what it holds is checked where it is used."""
+    try:
+        return tuple(float(corner) for corner in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text} is no box; give X0,Y0,X1,Y1 in fractions of the photograph, such as 0.5,0,1,1"
+        ) from None
+
+
 # --- commands -------------------------------------------------------------------------------------
 
 
@@ -351,6 +369,10 @@ def _caption(args: argparse.Namespace) -> int:
 
     if args.weights and args.form != "json":
         return _refuse("--weights: only JSON can hold them; add --json")
+    if args.look_from is not None and args.look_at is None:
+        return _refuse("--look-from: say by --look-at where to look from there")
+    if args.look_at is not None and args.regions is not None:
+        return _refuse("--look-at: belongs to photographs; of FILE's regions, leave out the others")
     model = load(args.model, args.device)
     report = Report(args.form, model.name, args.weights)
     report.begin()
@@ -362,14 +384,21 @@ def _caption(args: argparse.Namespace) -> int:
             report.add(name, error)
     if args.overlay is not None:
         resize = model.checkpoint.pixels.resize
-        report.overlays = Overlays(args.overlay, resize, _hearing(model, args.attention))
+        hear = None if args.look_at else _hearing(model, args.attention)
+        report.overlays = Overlays(args.overlay, resize, hear)
         report.overlays.refuse_originals(paths)
-    options = {"batch_size": args.batch, "beam_size": args.beam, "attention": args.attention}
+    options = {
+        "batch_size": args.batch,
+        "beam_size": args.beam,
+        "attention": args.attention,
+        "begin": args.begin,
+    }
     results: Iterator[tuple[str, Caption | ImageError | RegionsError]]
     if args.regions is not None:
         results = model.stream_regions(paths, args.regions, **options)
     else:
-        results = model.stream(paths, **options)
+        look = {"look_at": args.look_at, "look_from": args.look_from or 1}
+        results = model.stream(paths, **options, **look)
     with tqdm(total=len(paths), unit="img", disable=None) as bar:  # None: only on a terminal
         for path, result in results:
             report.add(path, result)

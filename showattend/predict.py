@@ -7,9 +7,10 @@
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar, overload
+from typing import TypeVar, Unpack, overload
 
 import numpy as np
 import torch
@@ -18,11 +19,13 @@ from showattend.checkpoint import Checkpoint, CheckpointError, load_checkpoint, 
 from showattend.config import MOST_WORDS, Attention, SearchSettings, checked
 from showattend.decoder import Scene
 from showattend.grids import model_pixels
-from showattend.images import ImageError, Photograph, open_photograph
+from showattend.images import ImageError, Photograph, open_photograph, seen_box
 from showattend.items import as_items
 from showattend.regions import RegionFile, RegionsError, check_regions
 from showattend.search import Boxes, Caption, Regions, attend, beam_search, pick_words, words_of
+from showattend.steering import LookAt, Steer, Steering, cells_of, check_steer
 from showattend.transformer import TransformerDecoder
+from showattend.vocabulary import UNKNOWN
 
 __all__ = ["Boxes", "Caption", "CaptionModel", "Regions", "load", "shipped_models"]
 
@@ -32,6 +35,8 @@ _BATCH = 16
 
 Item = TypeVar("Item")
 AnyPhotograph = TypeVar("AnyPhotograph", bound=Photograph)
+#: A photograph as the encoder sees it, (3, S, S), and the cells (h, w) that may be looked at.
+_Seen = tuple[np.ndarray, np.ndarray | None]
 
 
 def shipped_models() -> list[str]:
@@ -112,6 +117,7 @@ class CaptionModel:
         beam_size: int | None = None,
         max_words: int | None = None,
         attention: Attention | None = None,
+        **steer: Unpack[Steer],
     ) -> Caption: ...
     @overload
     def caption(
@@ -120,6 +126,7 @@ class CaptionModel:
         beam_size: int | None = None,
         max_words: int | None = None,
         attention: Attention | None = None,
+        **steer: Unpack[Steer],
     ) -> list[Caption]: ...
     def caption(
         self,
@@ -127,6 +134,7 @@ class CaptionModel:
         beam_size: int | None = None,
         max_words: int | None = None,
         attention: Attention | None = None,
+        **steer: Unpack[Steer],
     ) -> Caption | list[Caption]:
         """The best caption of a photograph; of a list, a list, computed in batches.
 
@@ -134,15 +142,19 @@ class CaptionModel:
             beam_size: 1 is greedy search; None is the checkpoint's own setting.
             attention: look at the likeliest cell (``argmax``), at one drawn from the attention
                 (``sample``) or at all by their weights (``expectation``); None as above.
+            steer: ``look_at`` a part of the photograph, ``look_from`` a word on, and ``begin`` with
+                given words; see `Steer`.
         Raises:
-            ImageError: a photograph cannot be opened; one line.
+            ImageError: a photograph cannot be opened, or the model sees nothing of it within the
+                box; one line.
             ConfigError: ``beam_size``, ``max_words`` or ``attention`` is out of its range; one
                 line.
+            ValueError: the model cannot be steered so; one line.
         """
         if isinstance(photographs, (list, tuple)):
-            ranked = self.candidates(photographs, beam_size, max_words, attention)
+            ranked = self.candidates(photographs, beam_size, max_words, attention, **steer)
             return [captions[0] for captions in ranked]
-        return self.candidates([photographs], beam_size, max_words, attention)[0][0]
+        return self.candidates([photographs], beam_size, max_words, attention, **steer)[0][0]
 
     def candidates(
         self,
@@ -150,13 +162,17 @@ class CaptionModel:
         beam_size: int | None = None,
         max_words: int | None = None,
         attention: Attention | None = None,
+        **steer: Unpack[Steer],
     ) -> list[list[Caption]]:
-        """For every photograph the captions that the beam found, best first."""
+        """For every photograph the captions that the beam found, best first; see `caption`."""
         search = self._search(beam_size, max_words, attention)
+        steering, look_at = self._steering(search, **steer), steer.get("look_at")
         return [
             captions
             for batch in _batches(photographs, _BATCH)
-            for captions in self._ranked([self._pixels(photo) for photo in batch], search)
+            for captions in self._ranked(
+                [self._seen(photo, look_at) for photo in batch], search, steering
+            )
         ]
 
     def stream(
@@ -167,6 +183,7 @@ class CaptionModel:
         beam_size: int | None = None,
         max_words: int | None = None,
         attention: Attention | None = None,
+        **steer: Unpack[Steer],
     ) -> Iterator[tuple[AnyPhotograph, Caption | ImageError]]:
         """Every photograph with its caption, or with why it has none, in the order given.
 
@@ -176,17 +193,18 @@ class CaptionModel:
         Raises:
             ConfigError: ``beam_size``, ``max_words`` or ``attention`` is out of its range; one
                 line.
-            ValueError: ``batch_size`` is below 1; one line.
+            ValueError: ``batch_size`` is below 1, or the model cannot be steered so; one line.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}: expected 1 or more")
         search = self._search(beam_size, max_words, attention)
+        steering, look_at = self._steering(search, **steer), steer.get("look_at")
         for batch in _batches(photographs, batch_size):
-            opened = [self._pixels_or_error(photo) for photo in batch]
-            good = [pixels for pixels in opened if not isinstance(pixels, ImageError)]
-            ranked = iter(self._ranked(good, search) if good else [])
-            for photo, pixels in zip(batch, opened, strict=True):
-                yield photo, pixels if isinstance(pixels, ImageError) else next(ranked)[0]
+            opened = [self._seen_or_error(photo, look_at) for photo in batch]
+            good = [seen for seen in opened if not isinstance(seen, ImageError)]
+            ranked = iter(self._ranked(good, search, steering) if good else [])
+            for photo, seen in zip(batch, opened, strict=True):
+                yield photo, seen if isinstance(seen, ImageError) else next(ranked)[0]
 
     def sample(
         self,
@@ -195,17 +213,19 @@ class CaptionModel:
         top_p: float = 1.0,
         generator: torch.Generator | None = None,
         attention: Attention | None = None,
+        **steer: Unpack[Steer],
     ) -> Caption:
         """A caption drawn from the model's own distribution.
 
         Args:
             temperature: below 1 the probable words become more so, above 1 less.
             top_p: only the most probable words that together hold this much are drawn.
-            attention: as in :meth:`caption`.
+            attention, steer: as in :meth:`caption`.
         Raises:
-            ImageError: the photograph cannot be opened; one line.
+            ImageError: as in :meth:`caption`.
             ConfigError: there is no such ``attention``; one line.
-            ValueError: ``temperature`` or ``top_p`` is out of its range; one line.
+            ValueError: ``temperature`` or ``top_p`` is out of its range, or the model cannot be
+                steered so; one line.
         """
         if not 0 < temperature < math.inf:
             raise ValueError(
@@ -215,7 +235,8 @@ class CaptionModel:
         if not 0 < top_p <= 1:
             raise ValueError(f"top_p is {top_p}: expected a number above 0 and at most 1")
         search = self._search(attention=attention)
-        scene = self._look([self._pixels(photograph)])
+        steering = self._steering(search, **steer)
+        scene, steering = self._look([self._seen(photograph, steer.get("look_at"))], steering)
         return pick_words(
             self.checkpoint.captioner,
             self.checkpoint.vocabulary,
@@ -225,19 +246,31 @@ class CaptionModel:
             top_p=top_p,
             generator=generator,
             attention=search.attention,
+            steering=steering,
         )[0]
 
-    def attend(self, photograph: Photograph, sentence: str) -> Caption:
+    def attend(
+        self,
+        photograph: Photograph,
+        sentence: str,
+        look_at: LookAt | None = None,
+        look_from: int = 1,
+    ) -> Caption:
         """Where the model looks when it is made to say ``sentence`` (teacher forcing).
 
         Words outside the vocabulary are fed as the unknown word and returned as given.
 
+        Args:
+            look_at, look_from: as in :meth:`caption`.
         Raises:
-            ImageError: the photograph cannot be opened.
-            ValueError: the sentence is no text or has no words; one line.
+            ImageError: as in :meth:`caption`.
+            ValueError: the sentence is no text or has no words, or the model cannot be steered so;
+                one line.
         """
-        scene = self._look([self._pixels(photograph)])
-        return attend(self.checkpoint.captioner, self.checkpoint.vocabulary, scene, sentence)[0]
+        steering = self._steering(self._search(), look_at=look_at, look_from=look_from)
+        scene, steering = self._look([self._seen(photograph, look_at)], steering)
+        captioner, vocabulary = self.checkpoint.captioner, self.checkpoint.vocabulary
+        return attend(captioner, vocabulary, scene, sentence, steering)[0]
 
     @torch.inference_mode()
     def word_attention(
@@ -271,7 +304,7 @@ class CaptionModel:
         if len(words) > MOST_WORDS:
             raise ValueError(f"the sentence has {len(words)} words: expected at most {MOST_WORDS}")
         choose = decoder.choice(self._search(attention=attention).attention)
-        scene = self._look([self._pixels(photograph)])
+        scene, _ = self._look([self._seen(photograph)], Steering())
         ids = self.checkpoint.vocabulary.encode_words(words)
         words_11T = torch.tensor([[ids]], device=scene.grid_BPC.device)
         weights_LHTT = decoder.word_weights(scene, words_11T, choose)[0, 0]
@@ -285,6 +318,7 @@ class CaptionModel:
         beam_size: int | None = None,
         max_words: int | None = None,
         attention: Attention | None = None,
+        begin: str | Sequence[str] = "",
     ) -> Caption:
         """The best caption of a photograph whose regions are given; of a model without a CNN.
 
@@ -292,17 +326,18 @@ class CaptionModel:
             features_PC: of P regions, as many as there are; C is the model's ``encoder.channels``.
             boxes_P4: where they lie: x0, y0, x1, y1 in fractions of the photograph, from its upper
                 left corner.
-            beam_size, max_words, attention: as in :meth:`caption`.
+            beam_size, max_words, attention, begin: as in :meth:`caption`. What the model may look
+                at is what it is given.
         Returns:
             a caption whose ``weights`` are (T, P), and whose ``regions`` hold the boxes.
         Raises:
             RegionsError: the model looks at photographs, or shapes or values are not as above; one
                 line.
-            ConfigError: as :meth:`caption`.
+            ConfigError, ValueError: as :meth:`caption`.
         """
         regions = check_regions(features_PC, boxes_P4, self._region_channels())
         search = self._search(beam_size, max_words, attention)
-        return self._of_regions([regions], search)[0]
+        return self._of_regions([regions], search, self._steering(search, begin=begin))[0]
 
     def stream_regions(
         self,
@@ -313,6 +348,7 @@ class CaptionModel:
         beam_size: int | None = None,
         max_words: int | None = None,
         attention: Attention | None = None,
+        begin: str | Sequence[str] = "",
     ) -> Iterator[tuple[str, Caption | RegionsError]]:
         """As :meth:`stream`, of a model without a CNN.
 
@@ -321,14 +357,15 @@ class CaptionModel:
             file: the regions of all of them, as showattend/regions.py describes it.
         Raises:
             RegionsError: the model looks at photographs, or the file cannot be read; one line.
-            ConfigError: as :meth:`stream`.
+            ConfigError, ValueError: as :meth:`stream`.
         """
         known = RegionFile(file, self._region_channels())
         search = self._search(beam_size, max_words, attention)
+        steering = self._steering(search, begin=begin)
         for batch in _batches(photographs, batch_size):
             read = [_read_or_error(known, Path(photo).stem) for photo in batch]
             good = [regions for regions in read if not isinstance(regions, RegionsError)]
-            captions = iter(self._of_regions(good, search) if good else [])
+            captions = iter(self._of_regions(good, search, steering) if good else [])
             for photo, regions in zip(batch, read, strict=True):
                 yield photo, regions if isinstance(regions, RegionsError) else next(captions)
 
@@ -343,6 +380,34 @@ class CaptionModel:
         asked = {key: value for key, value in changes.items() if value is not None}
         return checked(SearchSettings, self.checkpoint.search.model_dump() | asked, "search")
 
+    def _steering(
+        self,
+        search: SearchSettings,
+        look_at: LookAt | None = None,
+        look_from: int = 1,
+        begin: str | Sequence[str] = "",
+    ) -> Steering:
+        """What is asked for, checked; the cells are each photograph's own."""
+        shape = self.checkpoint.captioner.shape
+        check_steer(shape.height, shape.width, look_at, look_from)
+        return Steering(look_from=look_from, begin=self._begin(begin, search.max_words))
+
+    def _begin(self, begin: str | Sequence[str], max_words: int) -> tuple[int, ...]:
+        if not begin:
+            return ()
+        words = tuple(begin) if isinstance(begin, list | tuple) else words_of(begin)
+        if len(words) >= max_words:
+            raise ValueError(
+                f"begin has {len(words)} words: expected fewer than max_words, {max_words}"
+            )
+        ids = self.checkpoint.vocabulary.encode_words(words)
+        if UNKNOWN in ids:
+            raise ValueError(
+                f"begin has {words[ids.index(UNKNOWN)]!r}, which is none of the "
+                f"{len(self.checkpoint.vocabulary)} words that {self.name} knows; choose another"
+            )
+        return tuple(ids)
+
     def _region_channels(self) -> int:
         captioner = self.checkpoint.captioner
         if captioner.encoder is not None:
@@ -350,40 +415,72 @@ class CaptionModel:
         return captioner.shape.channels
 
     def _of_regions(
-        self, batch: Sequence[tuple[np.ndarray, np.ndarray]], search: SearchSettings
+        self,
+        batch: Sequence[tuple[np.ndarray, np.ndarray]],
+        search: SearchSettings,
+        steering: Steering,
     ) -> list[Caption]:
         """The best caption of each image of a batch."""
         captioner, vocabulary = self.checkpoint.captioner, self.checkpoint.vocabulary
         with torch.inference_mode():
             scene = captioner.look(as_items(batch).to(captioner.device))
-        return [ranked[0] for ranked in beam_search(captioner, vocabulary, scene, search)]
+        ranked = beam_search(captioner, vocabulary, scene, search, steering)
+        return [captions[0] for captions in ranked]
 
-    def _pixels(self, photograph: Photograph) -> np.ndarray:
-        captioner = self.checkpoint.captioner
+    def _seen(self, photograph: Photograph, look_at: LookAt | None = None) -> _Seen:
+        captioner, pixels = self.checkpoint.captioner, self.checkpoint.pixels
         if captioner.encoder is None:
             raise RegionsError(
                 f"{self.name}: has no CNN to look at a photograph; give it the regions, each with "
                 f"{captioner.shape.channels} features and a box, by --regions FILE or "
                 "caption_regions(features, boxes)"
             )
-        return model_pixels(open_photograph(photograph), self.checkpoint.pixels)
+        photo = open_photograph(photograph)
+        if look_at is None:
+            return model_pixels(photo, pixels), None
+        width, height = photo.size
+        x0, y0, x1, y1 = seen_box(width, height, pixels.resize)
+        seen = (x0 / width, y0 / height, x1 / width, y1 / height)
+        cells_hw = cells_of(look_at, seen, captioner.shape.height, captioner.shape.width)
+        if not cells_hw.any():
+            told = ", ".join(f"{corner:.3g}" for corner in seen)
+            raise ImageError(
+                f"{_name(photograph)}: of the box {look_at} the model sees nothing; of this "
+                f"photograph it sees {told}"
+            )
+        return model_pixels(photo, pixels), cells_hw
 
-    def _pixels_or_error(self, photograph: Photograph) -> np.ndarray | ImageError:
+    def _seen_or_error(self, photograph: Photograph, look_at: LookAt | None) -> _Seen | ImageError:
         try:
-            return self._pixels(photograph)
+            return self._seen(photograph, look_at)
         except ImageError as error:
             return error
 
-    def _ranked(self, squares: Sequence[np.ndarray], search: SearchSettings) -> list[list[Caption]]:
+    def _ranked(
+        self, batch: Sequence[_Seen], search: SearchSettings, steering: Steering
+    ) -> list[list[Caption]]:
         """For each of one batch's squares the captions that the beam found, best first."""
         captioner, vocabulary = self.checkpoint.captioner, self.checkpoint.vocabulary
-        return beam_search(captioner, vocabulary, self._look(squares), search)
+        scene, steering = self._look(batch, steering)
+        return beam_search(captioner, vocabulary, scene, search, steering)
 
     @torch.inference_mode()
-    def _look(self, squares: Sequence[np.ndarray]) -> Scene:
+    def _look(self, batch: Sequence[_Seen], steering: Steering) -> tuple[Scene, Steering]:
+        """What is seen, and the steering with each photograph's own cells."""
         captioner = self.checkpoint.captioner
+        squares, cells = zip(*batch, strict=True)
         pixels_B3SS = torch.from_numpy(np.stack(squares)).to(captioner.device)
-        return captioner.look(captioner.encode(pixels_B3SS))
+        scene = captioner.look(captioner.encode(pixels_B3SS))
+        if cells[0] is None:
+            return scene, steering
+        cells_Bhw = torch.from_numpy(np.stack(cells)).to(captioner.device)
+        return scene, replace(steering, cells_BP=cells_Bhw.flatten(1))
+
+
+def _name(photograph: Photograph) -> str:
+    if isinstance(photograph, str | os.PathLike):
+        return os.fsdecode(photograph)
+    return f"<{type(photograph).__name__}>"
 
 
 def _read_or_error(file: RegionFile, name: str) -> tuple[np.ndarray, np.ndarray] | RegionsError:

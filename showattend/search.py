@@ -14,6 +14,7 @@ from showattend.attention import Choice, expectation, one_cell
 from showattend.captioner import Captioner
 from showattend.config import Attention, SearchSettings
 from showattend.decoder import Decoder, Scene, State, take
+from showattend.steering import Steering
 from showattend.tokenizer import ptb_tokens
 from showattend.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 
@@ -111,7 +112,11 @@ class Caption:
 
 @torch.inference_mode()
 def beam_search(
-    captioner: Captioner, vocabulary: Vocabulary, scene: Scene, search: SearchSettings
+    captioner: Captioner,
+    vocabulary: Vocabulary,
+    scene: Scene,
+    search: SearchSettings,
+    steering: Steering | None = None,
 ) -> list[list[Caption]]:
     """The best captions of every image, best first (at most ``beam_size`` each).
 
@@ -119,13 +124,23 @@ def beam_search(
     to. Captions are ranked by log p / (T + 1)^length_penalty (T words and the end mark). An image
     is done once no live beam, at its present length, ranks above its worst kept caption; with
     ``length_penalty`` 0 that rule loses nothing. A beam of one is greedy search.
+
+    Args:
+        steering: where to look, and what to begin with: fewer words than ``max_words``. The words
+            that it gives count in log p as those that are found.
     """
+    steering = steering or Steering()
     if search.beam_size == 1:
         captions = pick_words(
-            captioner, vocabulary, scene, max_words=search.max_words, attention=search.attention
+            captioner,
+            vocabulary,
+            scene,
+            max_words=search.max_words,
+            attention=search.attention,
+            steering=steering,
         )
         return [[caption] for caption in captions]
-    beam = _Beam.begin(captioner.decoder, scene, search)
+    beam = _Beam.begin(captioner.decoder, scene, search, steering)
     done: dict[int, _Ended] = {}
     for t in range(search.max_words):
         beam.advance(t)
@@ -184,6 +199,7 @@ class _Beam:
     decoder: Decoder
     choose: Choice
     search: SearchSettings
+    steering: Steering
     images: Tensor
     scene: Scene
     state: State
@@ -194,7 +210,9 @@ class _Beam:
     ended: _Ended
 
     @classmethod
-    def begin(cls, decoder: Decoder, scene: Scene, search: SearchSettings) -> "_Beam":
+    def begin(
+        cls, decoder: Decoder, scene: Scene, search: SearchSettings, steering: Steering
+    ) -> "_Beam":
         images, cells, _ = scene.grid_BPC.shape
         heads = decoder.layers * decoder.heads
         shape = (images, search.beam_size)
@@ -209,9 +227,10 @@ class _Beam:
             decoder,
             decoder.choice(search.attention),
             search,
+            steering,
             torch.arange(images, device=at.device),
             scene,
-            decoder.start(scene, search.beam_size),
+            decoder.start(steering.scene(scene, 0), search.beam_size),
             log_prob_BK,
             words_BKT,
             alpha_BKTHP,
@@ -223,11 +242,15 @@ class _Beam:
         """End every beam that may end here, then extend the beams by their best words."""
         start = torch.full_like(self.words_BKT[:, :, 0], START)
         last_BK = self.words_BKT[:, :, t - 1] if t else start
-        step = self.decoder.step(self.scene, self.state, last_BK, self.choose)
+        scene, begin = self.steering.scene(self.scene, t), self.steering.begin
+        step = self.decoder.step(scene, self.state, last_BK, self.choose)
         total_BKV = self.log_prob_BK.unsqueeze(-1) + _log_probs(step.logits_BKV)
-        if t:
+        if t >= max(1, len(begin)):
             self._end(total_BKV[:, :, END], t)
         total_BKV[:, :, [*_FORBIDDEN, END]] = -torch.inf
+        if t < len(begin):
+            others_V = torch.arange(total_BKV.shape[-1], device=total_BKV.device) != begin[t]
+            total_BKV[:, :, others_V] = -torch.inf
         vocabulary = total_BKV.shape[-1]
         best = total_BKV.flatten(1).topk(self.search.beam_size, dim=1)
         parent_BK = best.indices // vocabulary
@@ -241,7 +264,8 @@ class _Beam:
         self.cell_BKTH[:, :, t] = take(step.chosen_BKHP.argmax(dim=-1), parent_BK)
         if t + 1 == self.search.max_words:
             # No word may follow: the live beams end here as they are, with the mark's own share.
-            step = self.decoder.step(self.scene, self.state, best.indices % vocabulary, self.choose)
+            scene = self.steering.scene(self.scene, t + 1)
+            step = self.decoder.step(scene, self.state, best.indices % vocabulary, self.choose)
             self._end(self.log_prob_BK + _log_probs(step.logits_BKV)[:, :, END], t + 1)
 
     def _end(self, log_prob_BK: Tensor, words: int) -> None:
@@ -258,6 +282,7 @@ class _Beam:
         """Go on with some of the images (a mask) only."""
         self.images = self.images[images]
         self.scene = self.scene.select(images)
+        self.steering = self.steering.select(images)
         self.state = self.state.select(images)
         self.log_prob_BK = self.log_prob_BK[images]
         self.words_BKT = self.words_BKT[images]
@@ -291,6 +316,7 @@ def pick_words(
     top_p: float = 1.0,
     generator: torch.Generator | None = None,
     attention: Attention | None = None,
+    steering: Steering | None = None,
 ) -> list[Caption]:
     """One caption an image, a word at a time.
 
@@ -300,23 +326,27 @@ def pick_words(
         top_p: sample among the most probable words that together hold this much (Holtzman et al.
             2020).
         attention: how to look; None is the model's own way.
+        steering: as of `beam_search`.
     """
     if not 0 <= temperature < math.inf:
         raise ValueError(f"temperature is {temperature}: expected 0 (greedy) or more")
     decoder, choose = captioner.decoder, captioner.decoder.choice(attention)
-    state = decoder.start(scene, 1)
+    steering = steering or Steering()
+    state = decoder.start(steering.scene(scene, 0), 1)
     images = len(scene.grid_BPC)
     words_B1 = torch.full((images, 1), START, device=scene.grid_BPC.device)
     log_prob_B = scene.grid_BPC.new_zeros(images)
     ended_B = torch.zeros(images, dtype=torch.bool, device=words_B1.device)
     words, alphas, cells = [], [], []
     for t in range(max_words + 1):
-        step = decoder.step(scene, state, words_B1, choose)
+        step = decoder.step(steering.scene(scene, t), state, words_B1, choose)
         state = step.state
         log_probs_BV = _log_probs(step.logits_BKV[:, 0])
         allowed_BV = log_probs_BV.clone()
         allowed_BV[:, _FORBIDDEN + ([END] if t == 0 else [])] = -torch.inf
         chosen_B = _choose(allowed_BV, temperature, top_p, generator)
+        if t < len(steering.begin):
+            chosen_B = torch.full_like(chosen_B, steering.begin[t])
         if t == max_words:
             chosen_B = torch.full_like(chosen_B, END)
         chosen_B = torch.where(ended_B, END, chosen_B)
@@ -352,18 +382,26 @@ def _choose(
 
 @torch.inference_mode()
 def attend(
-    captioner: Captioner, vocabulary: Vocabulary, scene: Scene, sentence: str
+    captioner: Captioner,
+    vocabulary: Vocabulary,
+    scene: Scene,
+    sentence: str,
+    steering: Steering | None = None,
 ) -> list[Caption]:
-    """Where the model looks when it is made to say a sentence (teacher forcing), per image."""
+    """Where the model looks when it is made to say a sentence (teacher forcing), per image.
+
+    Of the ``steering`` the cells alone count: all words are given.
+    """
     words = words_of(sentence)
     ids = vocabulary.encode_words(words)
     decoder, images = captioner.decoder, len(scene.grid_BPC)
-    state = decoder.start(scene, 1)
+    steering = steering or Steering()
+    state = decoder.start(steering.scene(scene, 0), 1)
     log_prob_B = scene.grid_BPC.new_zeros(images)
     alphas, cells = [], []
-    for last, word in zip([START, *ids], [*ids, END], strict=True):
+    for t, (last, word) in enumerate(zip([START, *ids], [*ids, END], strict=True)):
         words_B1 = torch.full((images, 1), last, device=scene.grid_BPC.device)
-        step = decoder.step(scene, state, words_B1)
+        step = decoder.step(steering.scene(scene, t), state, words_B1)
         state = step.state
         log_prob_B = log_prob_B + _log_probs(step.logits_BKV[:, 0])[:, word]
         alphas.append(step.alpha_BKHP[:, 0])

@@ -28,7 +28,7 @@ LEVELS = [
     {"vocabulary", "corpus", "encoder", "overlay", "ablation_plan"},
     {"cells", "datasets", "results", "matrix"},
     {"decoder", "regions"},
-    {"recurrent", "transformer"},
+    {"recurrent", "transformer", "steering"},
     {"captioner", "boxes", "metrics", "references", "java_metrics"},
     {"search", "checkpoint", "grids", "batches", "diversity", "bootstrap", "pointing", "reinforce"},
     {"box_overlay"},
@@ -178,6 +178,7 @@ def test_the_walk_sees_what_it_should() -> None:
         "captioner",
         "config",
         "decoder",
+        "steering",
         "tokenizer",
         "vocabulary",
     }

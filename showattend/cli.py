@@ -313,6 +313,7 @@ def _add_app(parser: argparse.ArgumentParser) -> None:
     add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     add("--port", type=_number(0, 65535), default=7860, help="default: %(default)s")
     add("--model", nargs="+", metavar="NAME", help="models to offer (default: the shipped ones)")
+    add("--auth", type=Path, metavar="FILE", help="let in who gives FILE's one line, NAME:PASSWORD")
 
 
 def _add_overrides(parser: argparse.ArgumentParser) -> None:
@@ -605,10 +606,11 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _app(args: argparse.Namespace) -> int:
-    from showattend.app.server import serve
+    from showattend.app.server import read_password, serve
     from showattend.predict import shipped_models
 
-    serve(args.model or shipped_models(), args.host, args.port)
+    auth = None if args.auth is None else read_password(args.auth)
+    serve(args.model or shipped_models(), args.host, args.port, auth=auth)
     return DONE
 
 

@@ -3,7 +3,7 @@
 import csv
 import html
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,10 @@ from PIL import Image
 
 from showattend.app.downloads import Handed, hand_out
 from showattend.app.shared import Shared, listen
-from showattend.app.uploads import own_path, refusal, told_in_one_line, warn
+from showattend.app.uploads import open_upload, own_path, refusal, told_in_one_line, warn
 from showattend.app.viewer import data_url, jpeg
-from showattend.images import ImageError, open_photograph
-from showattend.regions import RegionsError
+from showattend.images import ImageError
+from showattend.predict import CaptionModel
 from showattend.search import Caption
 
 MOST = 200  # photographs at once
@@ -65,9 +65,7 @@ def describe_all(shared: Shared, records: Any, name: str) -> Iterator[list[Any]]
         rows: Rows = []
         shown: list[str] = []
         for start in range(0, len(paths), _AT_ONCE):
-            some = paths[start : start + _AT_ONCE]
-            for path, result in model.stream(some, batch_size=_AT_ONCE):
-                row, markup = _row(path, result)
+            for row, markup in _describe(model, paths[start : start + _AT_ONCE]):
                 rows.append(row)
                 shown.append(markup)
             yield [_table(shown, len(paths)), [], gr.Column(visible=False)]
@@ -89,23 +87,36 @@ def as_csv(rows: Rows) -> Handed:
     return {"name": "alt_texts.csv", "url": data_url(text.getvalue().encode(), "text/csv")}
 
 
-def _row(path: str, result: Caption | ImageError | RegionsError) -> tuple[tuple[str, str], str]:
-    """For the file, and for the page; a photograph without a caption has an empty alt text."""
-    name = Path(path).name
-    if isinstance(result, Caption):
-        text, picture = alt_text(result), f'<img src="{_thumbnail(path)}" alt="">'
-        said = html.escape(text)
-    else:
-        text, picture = "", ""
-        said = f'<span class="sa-faint">no alt text: {html.escape(refusal(result, path))}</span>'
-    cells = f'<td>{picture}</td><td>{html.escape(name)}</td><td class="sa-words">{said}</td>'
-    return (name, text), f"<tr>{cells}</tr>"
+def _describe(model: CaptionModel, paths: Sequence[str]) -> Iterator[tuple[tuple[str, str], str]]:
+    """A row for the file, and one for the page, of each photograph.
+
+    One without a caption has an empty alt text in the file.
+    """
+    opened = [_open(path) for path in paths]
+    captions = iter(model.caption([photo for photo in opened if isinstance(photo, Image.Image)]))
+    for path, photo in zip(paths, opened, strict=True):
+        if isinstance(photo, Image.Image):
+            text, picture = alt_text(next(captions)), f'<img src="{_thumbnail(photo)}" alt="">'
+            said = html.escape(text)
+        else:
+            text, picture = "", ""
+            said = f'<span class="sa-faint">no alt text: {html.escape(refusal(photo, path))}</span>'
+        name = Path(path).name
+        cells = f'<td>{picture}</td><td>{html.escape(name)}</td><td class="sa-words">{said}</td>'
+        yield (name, text), f"<tr>{cells}</tr>"
 
 
-def _thumbnail(path: str) -> str:
-    photo = open_photograph(path)
-    photo.thumbnail((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BICUBIC)
-    return jpeg(photo)
+def _open(path: str) -> Image.Image | ImageError:
+    try:
+        return open_upload(path)
+    except ImageError as error:
+        return error
+
+
+def _thumbnail(photo: Image.Image) -> str:
+    small = photo.copy()
+    small.thumbnail((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BICUBIC)
+    return jpeg(small)
 
 
 def _table(rows: list[str], wanted: int) -> str:

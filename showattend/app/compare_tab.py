@@ -10,9 +10,15 @@ import gradio as gr
 
 from showattend.app.reading import Reading, reading_of
 from showattend.app.shared import Shared, listen
-from showattend.app.uploads import NOT_OURS, VisitorError, own_path, told_in_one_line, warn
+from showattend.app.uploads import (
+    NOT_OURS,
+    VisitorError,
+    open_upload,
+    own_path,
+    told_in_one_line,
+    warn,
+)
 from showattend.app.viewer import add_viewer, told
-from showattend.images import open_photograph
 from showattend.metrics import score_captions
 from showattend.predict import CaptionModel
 from showattend.report import Cell, Table, markup
@@ -71,7 +77,7 @@ def compare(
         if not 1 <= len(names) <= MOST_MODELS:
             raise VisitorError(f"{len(names)} models chosen: choose 1 to {MOST_MODELS}")
         models = [shared.models.get(name) for name in names]
-        photograph, name = open_photograph(path), Path(path).stem
+        photograph, name = open_upload(path), Path(path).stem
         readings = []
         for model in models:
             (captions,) = model.candidates([photograph], beam_size=int(beam_size))

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from showattend.app.uploads import open_upload
 from showattend.files import told_heads, told_weights
-from showattend.images import Resize, open_photograph
+from showattend.images import Resize
 from showattend.overlay import DISPLAY_SIDE, save_animation, save_figure
 from showattend.predict import CaptionModel
 from showattend.search import Caption
@@ -53,7 +54,7 @@ def read_photograph(model: CaptionModel, path: str, beam_size: int | None = None
     Raises:
         ImageError, ConfigError, RegionsError: as `CaptionModel.candidates`; one line.
     """
-    photo = open_photograph(path)
+    photo = open_upload(path)
     (captions,) = model.candidates([photo], beam_size=beam_size)
     return reading_of(model, Path(path).stem, photo, captions)
 

@@ -7,6 +7,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 import gradio as gr
@@ -67,6 +68,24 @@ def serve(
             raise OSError(f"{host}:{port}: cannot listen there; choose another --port") from error
         print(f"showattend: {url} (Ctrl-C stops it)", flush=True)
         page.block_thread()
+
+
+def read_password(file: Path) -> tuple[str, str]:
+    """The name and password of a file of one line, NAME:PASSWORD: a command line is seen by all.
+
+    Raises:
+        PasswordError: the file holds something else; one line.
+        OSError: it cannot be read.
+    """
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    name, _, password = (lines or [""])[0].partition(":")
+    if len(lines) != 1 or not name or not password:
+        raise PasswordError(f"{file}: expected one line, NAME:PASSWORD")
+    return name, password
+
+
+class PasswordError(ValueError):
+    """A file of a password is none: one clear line."""
 
 
 def theme() -> gr.themes.Base:

@@ -11,9 +11,15 @@ import numpy.typing as npt
 
 from showattend.app.reading import Reading, reading_of
 from showattend.app.shared import Shared, listen
-from showattend.app.uploads import NOT_OURS, VisitorError, own_path, told_in_one_line, warn
+from showattend.app.uploads import (
+    NOT_OURS,
+    VisitorError,
+    open_upload,
+    own_path,
+    told_in_one_line,
+    warn,
+)
 from showattend.app.viewer import add_viewer, photograph, told
-from showattend.images import open_photograph
 from showattend.predict import CaptionModel
 
 _HINT = '<p class="sa-hint">Choose a photograph first.</p>'
@@ -111,7 +117,7 @@ def steer(
         return None
     with told_in_one_line(path):
         model = shared.models.get(name)
-        opened, stem = open_photograph(path), Path(path).stem
+        opened, stem = open_upload(path), Path(path).stem
         asked = _asked(model, cells, int(look_from), begin)
         readings = []
         for title, steering in (("free", {}), ("steered", asked)):

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from PIL import Image
 
 from showattend.checkpoint import CheckpointError
 from showattend.config import ConfigError
-from showattend.images import ImageError
+from showattend.images import ImageError, open_photograph
 from showattend.regions import RegionsError
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NOT_OURS = "This photograph is not, or no longer, among the uploads: choose it again."
+MOST_ASPECT = 20
 _SECONDS_SHOWN = 20
 
 
@@ -34,6 +36,22 @@ def own_path(record: Any, cache: Path) -> str | None:
         return None
     inside = any(Path(path).is_relative_to(os.path.realpath(own)) for own in (cache, EXAMPLES))
     return path if inside and os.path.isfile(path) else None  # noqa: PTH113 (is_file can raise)
+
+
+def open_upload(path: str) -> Image.Image:
+    """The photograph at a path, upright and RGB.
+
+    Raises:
+        ImageError: it cannot be opened, or is a mere strip; one line.
+    """
+    photo = open_photograph(path)
+    long, short = max(photo.size), min(photo.size)
+    if long > MOST_ASPECT * short:
+        raise ImageError(
+            f"{path}: has {photo.width} x {photo.height} pixels; expected a photograph at most "
+            f"{MOST_ASPECT} times as long as wide"
+        )
+    return photo
 
 
 def refusal(error: Exception, path: str = "") -> str:

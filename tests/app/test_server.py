@@ -7,7 +7,7 @@ import pytest
 from gradio import processing_utils
 from gradio.processing_utils import sh as safehttpx
 
-from showattend.app.server import stay_home, theme
+from showattend.app.server import PasswordError, read_password, stay_home, theme
 from showattend.app.viewer import style
 
 
@@ -25,3 +25,17 @@ def test_the_fonts_are_the_systems_own() -> None:
     assert "@font-face" not in theme()._get_theme_css()
     assert "system-ui" in theme().font
     assert "url(" not in style() and "@import" not in style()
+
+
+def test_a_password_is_a_file_of_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("ada:pa:ss\n")
+    assert read_password(file) == ("ada", "pa:ss")
+
+
+@pytest.mark.parametrize("content", ["", "ada\n", ":pass\n", "ada:\n", "ada:pass\nbob:word\n"])
+def test_another_file_is_no_password(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "password"
+    file.write_text(content)
+    with pytest.raises(PasswordError, match="password: expected one line, NAME:PASSWORD"):
+        read_password(file)

@@ -5,8 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
-from showattend.app.uploads import EXAMPLES, VisitorError, own_path, refusal, told_in_one_line
+from showattend.app.uploads import (
+    EXAMPLES,
+    VisitorError,
+    open_upload,
+    own_path,
+    refusal,
+    told_in_one_line,
+)
 from showattend.config import ConfigError
 from showattend.images import ImageError
 
@@ -60,3 +68,17 @@ def test_what_is_said_can_go_elsewhere() -> None:
     with told_in_one_line("", lines.append):
         raise ImageError("a.png: <b>")
     assert lines == ["a.png: <b>"]
+
+
+@pytest.mark.parametrize("size", [(10_000, 8), (8, 10_000), (161, 8)])
+def test_a_strip_is_no_photograph(size: tuple[int, int], tmp_path: Path) -> None:
+    Image.new("RGB", size).save(tmp_path / "strip.png")
+    with pytest.raises(
+        ImageError, match=rf"has {size[0]} x {size[1]} pixels; expected .* 20 times"
+    ):
+        open_upload(str(tmp_path / "strip.png"))
+
+
+def test_a_panorama_is_one(tmp_path: Path) -> None:
+    Image.new("RGB", (160, 8)).save(tmp_path / "wide.png")
+    assert open_upload(str(tmp_path / "wide.png")).size == (160, 8)

@@ -7,16 +7,17 @@ A plan names a base config, overrides for all rows, seeds, and rows with the ove
 their own (configs/ablate_flickr8k.yaml). Each row and seed becomes a run folder like any other,
 runs/ablate/ROW-seedN; the same command goes on where it was stopped, and trains nothing twice. Two
 processes share the rows with `--part 0/2` and `--part 1/2`; each then writes the table of what is
-finished by then, and `--table-only` writes it at any time. A finished run's captions (results.json)
-and measures (measures.json) lie in its folder; delete the latter to have its times taken anew, say
-on an idle machine. runs/ablate/table.md and table.json hold the table.
+finished by then, and `--table-only` writes it at any time. `--times` takes the times of all
+finished runs anew, one after the other, say on a machine that was busy before. A run's captions
+(results.json) and measures (measures.json) lie in its folder; runs/ablate/table.md and table.json
+hold the table.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from showattend.ablate import check_runs, run_jobs
+from showattend.ablate import check_runs, is_measured, retime, run_jobs
 from showattend.ablation_plan import AblateError, plan_runs, take_part
 from showattend.ablation_table import tabulate
 from showattend.checkpoint import CheckpointError
@@ -46,16 +47,23 @@ def main(argv: list[str] | None = None) -> int:
     """0: all is done; 1: the training of some runs failed, and the table is without them."""
     parser = build_parser()
     arguments = parser.parse_intermixed_args(argv)
-    if arguments.table_only and arguments.all:
-        parser.error("--all: METEOR is one of the measures, and --table-only measures nothing")
+    if arguments.all and (arguments.table_only or arguments.times):
+        parser.error(
+            "--all: METEOR is one of the measures, and --table-only and --times leave those"
+        )
     ablation = plan_runs(arguments.plan, arguments.settings, arguments.runs)
     check_runs(ablation.jobs)
     failures = []
-    if not arguments.table_only:
+    device = choose_device(arguments.device)
+    if arguments.times:
+        for job in filter(is_measured, ablation.jobs):
+            print(job.folder, flush=True)
+            retime(job, cache=arguments.cache, device=device)
+    elif not arguments.table_only:
         failures = run_jobs(
             take_part(ablation.jobs, *arguments.part),
             cache=arguments.cache,
-            device=choose_device(arguments.device),
+            device=device,
             java=arguments.all,
         )
     table = tabulate(ablation)
@@ -78,6 +86,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--part", type=read_part, default=(0, 1), metavar="K/N", help="every Nth row from row K on"
     )
     work.add_argument("--table-only", action="store_true", help="train and measure nothing")
+    work.add_argument("--times", action="store_true", help="only take finished runs' times anew")
     add("--all", action="store_true", help="also measure METEOR (Java)")
     add("--cache", type=Path, default=cache_folder(), help="of grids (default: %(default)s)")
     add("--device", default="auto", help="auto (default), cpu, cuda or mps")

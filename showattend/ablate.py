@@ -6,10 +6,12 @@ measures.json to have all but the captions measured anew.
 """
 
 import json
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -37,6 +39,7 @@ from showattend.train import (
     resolve_pixels,
     resume_run,
     start_run,
+    time_epoch,
     train,
 )
 from showattend.whole_files import write_whole
@@ -74,11 +77,13 @@ class Measures(_Section):
 
     ``parameters``: the decoder's, and of all before it what is trained. ``milliseconds``: from
     an opened photograph to its caption, the median of ``timed`` photographs on ``hardware``.
+    ``epoch_seconds``: of training, without validation (`train.time_epoch`), on the same.
     ``meteor``: times 100.
     """
 
     parameters: int
     milliseconds: float
+    epoch_seconds: float
     timed: int
     hardware: str
     grounding: Grounding
@@ -138,7 +143,7 @@ def run_jobs(
             failures.append(f"{job.folder}: {str(error).removeprefix(f'{job.folder}: ')}")
             print(failures[-1], flush=True)
         else:
-            measure(job, device, java=java)
+            measure(job, cache=cache, device=device, java=java)
     return failures
 
 
@@ -165,7 +170,7 @@ def is_measured(job: Job) -> bool:
 # --- measures -------------------------------------------------------------------------------------
 
 
-def measure(job: Job, device: torch.device, *, java: bool = False) -> None:
+def measure(job: Job, *, cache: Path, device: torch.device, java: bool = False) -> None:
     """Write a trained run's captions and measures; what is there already is not done again.
 
     Without Java a line says that METEOR is not computed.
@@ -176,7 +181,7 @@ def measure(job: Job, device: torch.device, *, java: bool = False) -> None:
     measures = read_measures(job)
     whole = measures is not None and (job.folder / RESULTS).exists()
     if measures is None or not whole or not _is_of_boxes(measures.grounding, job):
-        measures = _measure_model(job, measures, device)
+        measures = _measure_model(job, measures, cache, device)
         write_measures(job, measures)
     if java and measures.meteor is None:
         corpus = read_corpus(job, load_split(job.settings.data, SPLIT))
@@ -234,7 +239,7 @@ def _is_of_boxes(grounding: Grounding, job: Job) -> bool:
     return grounding.boxes == job.settings.data.boxes
 
 
-def _measure_model(job: Job, known: Measures | None, device: torch.device) -> Measures:
+def _measure_model(job: Job, known: Measures | None, cache: Path, device: torch.device) -> Measures:
     """Caption the split if that is not done, and measure what is not known."""
     data = job.settings.data
     checkpoint = load_checkpoint(checkpoint_folder(job.folder), device)
@@ -251,14 +256,34 @@ def _measure_model(job: Job, known: Measures | None, device: torch.device) -> Me
     grounding = _point(job, checkpoint, grids)
     if known is not None:
         return known.model_copy(update={"grounding": grounding})
-    milliseconds = list(_time_each(checkpoint, grids.pictures))
     return Measures(
         parameters=count_parameters(checkpoint.captioner),
-        milliseconds=median(milliseconds),
-        timed=len(milliseconds),
-        hardware=describe_device(device),
         grounding=grounding,
+        **_times(job, checkpoint, cache, device),
     )
+
+
+def retime(job: Job, *, cache: Path, device: torch.device) -> None:
+    """Take a measured run's times anew, say on an idle machine."""
+    measures = read_measures(job)
+    assert measures is not None  # it is measured
+    checkpoint = load_checkpoint(checkpoint_folder(job.folder), device)
+    times = _times(job, checkpoint, cache, device)
+    write_measures(job, measures.model_copy(update=times))
+
+
+def _times(job: Job, checkpoint: Checkpoint, cache: Path, device: torch.device) -> dict[str, Any]:
+    """The measures that depend on the hardware, by their names in `Measures`."""
+    milliseconds = list(_time_each(checkpoint, load_split(job.settings.data, SPLIT)))
+    with tempfile.TemporaryDirectory() as folder:
+        run = start_run(Path(folder) / "run", job.settings, cache=cache, device=device)
+        seconds = time_epoch(run)
+    return {
+        "milliseconds": median(milliseconds),
+        "timed": len(milliseconds),
+        "epoch_seconds": seconds,
+        "hardware": describe_device(device),
+    }
 
 
 def count_parameters(captioner: Captioner) -> int:

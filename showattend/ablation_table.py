@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from showattend.ablate import (
 )
 from showattend.ablation_plan import AblateError, Ablation, Job
 from showattend.bootstrap import RESAMPLES, ratio_interval
-from showattend.curves import read_curve
 from showattend.datasets import load_split
 from showattend.metrics import Scores, score_corpus
 from showattend.paired import Drawn, compare, draw
@@ -35,12 +34,11 @@ _POINTING = dict(zip(GROUPS, ("pointing, %", "small, %"), strict=True))
 
 @dataclass(frozen=True)
 class Measured:
-    """A finished run; ``seconds`` is its median training epoch's."""
+    """A finished run."""
 
     job: Job
     scores: Scores
     measures: Measures
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -128,8 +126,7 @@ def _read(jobs: Sequence[Job], ablation: Ablation) -> list[Measured]:
                 f"{job.folder}: captions other images than {found[0].job.folder}; "
                 "remove the results.json of both to have them captioned anew"
             )
-        seconds = median(epoch["seconds"] for epoch in read_curve(job.folder))
-        found.append(Measured(job, scores, measures, seconds))
+        found.append(Measured(job, scores, measures))
     return found
 
 
@@ -184,7 +181,7 @@ def _costs(runs: Sequence[Measured]) -> dict[str, Cell]:
             cells[column] = _percent(np.mean(hits, axis=0), np.array(pointed[0].phrases))
     return cells | {
         "parameters": Cell(runs[0].measures.parameters),
-        "s an epoch": Cell(fmean(each.seconds for each in runs), decimals=1),
+        "s an epoch": Cell(fmean(each.measures.epoch_seconds for each in runs), decimals=0),
         "ms an image": Cell(fmean(each.measures.milliseconds for each in runs), decimals=1),
     }
 
@@ -227,7 +224,7 @@ def _note(first: str, *, several: bool) -> str:
         "rows without a difference one has p < 0.05. Pointing: per cent of the phrases of people's "
         "own sentences whose head word's map has its peak in the phrase's box; small: boxes cover "
         "at most a quarter of the photograph. Parameters: the decoder's, and of all before it what "
-        "is trained. s an epoch: the median of a run's training epochs, without validation. "
+        "is trained. s an epoch: of training, without validation, told from a sample of batches. "
         "ms an image: from an opened photograph to its caption (encoding and beam), one by one, "
         "warm, the median. Both times are the wall clock's, and other programs lengthen them."
     )

@@ -26,6 +26,7 @@ from showattend.ablate import (
     is_measured,
     is_trained,
     read_measures,
+    retime,
     run_jobs,
     write_measures,
 )
@@ -114,6 +115,7 @@ def test_every_row_is_a_run_with_its_captions_and_measures(whole: Ablation) -> N
         )
         assert measures.timed == 4
         assert 0 < measures.milliseconds < 10_000
+        assert 0 < measures.epoch_seconds < 100
 
 
 def test_a_trained_stage_of_the_encoder_counts(tmp_path: Path) -> None:
@@ -283,6 +285,21 @@ def test_other_boxes_are_pointed_at_anew_and_nothing_else(
         write_measures(job, known)
 
 
+def test_times_can_be_taken_anew_and_leave_the_rest(whole: Ablation) -> None:
+    job = whole.jobs[0]
+    known = read_measures(job)
+    assert known is not None
+    slow = known.model_copy(update={"milliseconds": 1e9, "epoch_seconds": 1e9, "hardware": "?"})
+    write_measures(job, slow)
+    retime(job, cache=whole.path.parent / "cache", device=CPU)
+    again = read_measures(job)
+    assert again is not None
+    assert 0 < again.milliseconds < 10_000
+    assert 0 < again.epoch_seconds < 100
+    times = {"milliseconds": 0.0, "epoch_seconds": 0.0}
+    assert again.model_copy(update=times) == known.model_copy(update=times)
+
+
 def test_runs_of_other_settings_are_refused(whole: Ablation) -> None:
     folder = whole.path.parent
     changed = plan_runs(whole.path, ["decoder.hidden=8"], folder / "runs")
@@ -300,7 +317,7 @@ def test_runs_of_other_settings_are_refused(whole: Ablation) -> None:
 
 
 def finish(job: Job, texts: dict[int | str, str], **measures: Any) -> None:
-    """What a finished run leaves for the table: epochs of 3 and 5 s; 4 of 8 phrases, 1 of 4."""
+    """What a finished run leaves for the table: 4 of 8 phrases, 1 of 4 small ones."""
     job.folder.mkdir(parents=True)
     lines = [{"epoch": k, "CIDEr-D": 1.0, "seconds": 1.0 + 2 * k} for k in (1, 2)]
     text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -313,6 +330,7 @@ def finish(job: Job, texts: dict[int | str, str], **measures: Any) -> None:
     known: dict[str, Any] = {
         "parameters": 1234,
         "milliseconds": 56.7,
+        "epoch_seconds": 4.2,
         "timed": 4,
         "hardware": "an abacus",
         "grounding": Grounding(boxes=None, groups=groups),
@@ -345,7 +363,7 @@ def test_the_tables_figures_are_those_of_hand(tmp_path: Path) -> None:
     assert lines["right"]["pointing, %"].startswith("50.00 [")
     assert lines["right"]["small, %"] == "25.00 [0.00, 75.00]"
     assert lines["right"]["parameters"] == "1,234"
-    assert lines["right"]["s an epoch"] == "4.0"
+    assert lines["right"]["s an epoch"] == "4"
     assert lines["right"]["ms an image"] == "56.7"
     assert "hardware: an abacus\n" in table.markdown()
 
@@ -503,7 +521,9 @@ def test_the_script_shares_the_rows_and_writes_the_table(
         (["--part", "2/2"], "'2/2': expected K/N with K from 0 to N - 1, such as 0/2 and 1/2"),
         (["--part", "1"], "'1': expected K/N"),
         (["--part", "0/2", "--table-only"], "not allowed with"),
-        (["--table-only", "--all"], "--table-only measures nothing"),
+        (["--table-only", "--all"], "--table-only and --times leave those"),
+        (["--times", "--all"], "--table-only and --times leave those"),
+        (["--times", "--part", "0/2"], "not allowed with"),
     ],
 )
 def test_the_scripts_mistakes(

@@ -14,6 +14,7 @@ from typing import TypeVar, overload
 import numpy as np
 import torch
 
+from showattend.channels import look_with_gates
 from showattend.checkpoint import Checkpoint, CheckpointError, load_checkpoint, whole_folder
 from showattend.config import MOST_WORDS, Attention, SearchSettings, checked
 from showattend.decoder import Scene
@@ -278,6 +279,25 @@ class CaptionModel:
         weights_TLHT: np.ndarray = weights_LHTT.movedim(2, 0).float().cpu().numpy()
         return weights_TLHT
 
+    def channel_gates(self, photograph: Photograph) -> dict[str, np.ndarray]:
+        """How channel attention weighs the channels for a photograph, without captioning it.
+
+        Returns:
+            place -> the factor of each channel there, (C,), between 0 and 2; 1 changes nothing. A
+            place is a block or stage by its name in the network, or ``grid``: what the words'
+            attention looks at (of a fused grid, its late map). In the order of the forward pass.
+        Raises:
+            ImageError: the photograph cannot be opened; one line.
+            ValueError: the model has no channel attention; one line.
+        """
+        gates = self._look([self._pixels(photograph)]).gates
+        if not gates:
+            raise ValueError(
+                f"{self.name}: has no channel attention; use a model trained with "
+                "encoder.channel_attention"
+            )
+        return {place: gates_BC[0].float().cpu().numpy() for place, gates_BC in gates.items()}
+
     def caption_regions(
         self,
         features_PC: np.ndarray,
@@ -379,11 +399,10 @@ class CaptionModel:
         captioner, vocabulary = self.checkpoint.captioner, self.checkpoint.vocabulary
         return beam_search(captioner, vocabulary, self._look(squares), search)
 
-    @torch.inference_mode()
     def _look(self, squares: Sequence[np.ndarray]) -> Scene:
         captioner = self.checkpoint.captioner
         pixels_B3SS = torch.from_numpy(np.stack(squares)).to(captioner.device)
-        return captioner.look(captioner.encode(pixels_B3SS))
+        return look_with_gates(captioner, pixels_B3SS)
 
 
 def _read_or_error(file: RegionFile, name: str) -> tuple[np.ndarray, np.ndarray] | RegionsError:

@@ -43,7 +43,8 @@ _EXPLAINED = (
     "A gate is the factor, between 0 and 2, by which channel attention turns a channel of the grid "
     "up or down in a whole photograph; 1 changes nothing. Under each photograph stands its gate. "
     "Colours say where the gated channel is active, on one scale for all photographs of a channel: "
-    "from 0 to the most that any of their cells has."
+    "from 0 to the most that any of their cells has. A gate hears all channels, so that it can be "
+    "high where its own channel is silent."
 )
 
 

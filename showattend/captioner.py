@@ -70,10 +70,7 @@ class Captioner(nn.Module):
         """The grid after channel attention, if there is any."""
         if self.channel_attention is None:
             return grid_BPC
-        shape = self.shape
-        late_BPC, early_BPC = grid_BPC.tensor_split([shape.channels], dim=-1)
-        cells = (shape.height // shape.factor, shape.width // shape.factor)
-        late_BChw = late_BPC.transpose(1, 2).reshape(len(grid_BPC), shape.channels, *cells)
+        late_BChw, early_BPC = self.shape.late(grid_BPC), grid_BPC[:, :, self.shape.channels :]
         return torch.cat([as_grid(self.channel_attention(late_BChw)), early_BPC], dim=-1)
 
     @property

@@ -202,7 +202,7 @@ def _add_caption(parser: argparse.ArgumentParser) -> None:
         "--weights",
         action="store_true",
         help="with --json: the attention, (words, rows, columns) or, of regions, (words, regions); "
-        "and each head's",
+        "and each head's; with channel attention, the gates of all channels",
     )
 
 

@@ -6,7 +6,7 @@ and values) is computed once per image by :meth:`Decoder.look`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import torch
@@ -32,7 +32,8 @@ class Scene:
     ``keys`` and ``values`` have one tensor for each layer of attention; ``values`` are
     (B, H, P, c), ``keys`` what the layer's score function makes of the cells. ``mask_BP`` is False
     where an image has no cell; None where all are there. ``boxes_BP4`` is where regions lie: x0,
-    y0, x1, y1 in fractions of the photograph; None of a grid's cells.
+    y0, x1, y1 in fractions of the photograph; None of a grid's cells. ``gates`` (B, C) are channel
+    attention's by place, where somebody listened to them: see `channels.look_with_gates`.
     """
 
     grid_BPC: Tensor
@@ -40,6 +41,7 @@ class Scene:
     values: tuple[Tensor, ...]
     mask_BP: Tensor | None = None
     boxes_BP4: Tensor | None = None
+    gates: dict[str, Tensor] = field(default_factory=dict)
 
     def select(self, images: Tensor | slice) -> "Scene":
         """The same of some of the images."""
@@ -49,6 +51,7 @@ class Scene:
             tuple(values[images] for values in self.values),
             None if self.mask_BP is None else self.mask_BP[images],
             None if self.boxes_BP4 is None else self.boxes_BP4[images],
+            {place: gates_BC[images] for place, gates_BC in self.gates.items()},
         )
 
 

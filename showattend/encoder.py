@@ -53,13 +53,19 @@ class GridShape:
         cells = self.height * self.width // self.factor**2
         return cells, self.channels + self.early * self.factor**2
 
+    def late(self, grid_BQC: Tensor) -> Tensor:
+        """The late map (B, C, h, w) of a fused grid, and the map itself of a plain one."""
+        return self._blocks(grid_BQC)[:, : self.channels]
+
     def unpack(self, grid_BQC: Tensor) -> tuple[Tensor, Tensor]:
         """The late (B, C, h, w) and the early map (B, C, h, w) of a fused grid."""
-        blocks_BChw = grid_BQC.transpose(1, 2).reshape(
-            len(grid_BQC), -1, self.height // self.factor, self.width // self.factor
-        )
-        late_BChw, early_BChw = blocks_BChw[:, : self.channels], blocks_BChw[:, self.channels :]
-        return late_BChw, F.pixel_shuffle(early_BChw, self.factor)
+        early_BChw = self._blocks(grid_BQC)[:, self.channels :]
+        return self.late(grid_BQC), F.pixel_shuffle(early_BChw, self.factor)
+
+    def _blocks(self, grid_BQC: Tensor) -> Tensor:
+        """A cell's numbers as channels, (B, C, h, w)."""
+        height, width = self.height // self.factor, self.width // self.factor
+        return grid_BQC.transpose(1, 2).unflatten(2, (height, width))
 
 
 class Encoder(nn.Module):

@@ -19,6 +19,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from showattend.box_overlay import save_box_overlays
+from showattend.channels import told_channels
 from showattend.images import FORMATS, ImageError, Resize, open_photograph
 from showattend.matrix import words_by_cells, words_by_words
 from showattend.overlay import (
@@ -133,7 +134,7 @@ class Report:
     Attributes:
         form: of the lines; ``json`` means one object a line.
         model: the name that the objects give the model.
-        weights: whether the objects hold the attention's weights.
+        weights: whether the objects hold the attention's weights, and the gates of all channels.
         overlays: where pictures go, if wanted.
         failures: how many photographs have no caption.
     """
@@ -181,6 +182,8 @@ class Report:
             "log_prob": round(caption.log_prob, 4),
             "model": self.model,
         }
+        if caption.gates:
+            entry["channels"] = told_channels(caption.gates, every=self.weights)
         if self.weights:
             entry |= told_weights(caption) | told_heads(caption)
         return json.dumps(entry)  # in ASCII, so that no encoding of the output can spoil it

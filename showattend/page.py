@@ -6,6 +6,8 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from PIL import Image
+
 from showattend.box_overlay import box_figure
 from showattend.datasets import ImageId, Picture
 from showattend.images import Resize
@@ -77,7 +79,16 @@ def overlay(picture: Picture, caption: Caption, resize: Resize) -> str:
     else:
         maps_Thw, alpha_Thw = caption.maps(), caption.alpha_maps()
         drawn = caption_figure(photo, caption.words, maps_Thw, resize, alpha_Thw=alpha_Thw)
+    return embedded(drawn, caption.text)
+
+
+def embedded(drawn: Image.Image, told: str) -> str:
+    """A picture as an element of HTML that holds its own bytes.
+
+    Args:
+        told: in words, for who cannot see it.
+    """
     file = io.BytesIO()
     drawn.convert("RGB").save(file, "JPEG", quality=80)
     source = base64.b64encode(file.getvalue()).decode()
-    return f'<img alt="{html.escape(caption.text)}" src="data:image/jpeg;base64,{source}">'
+    return f'<img alt="{html.escape(told)}" src="data:image/jpeg;base64,{source}">'

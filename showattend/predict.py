@@ -15,6 +15,7 @@ from typing import TypeVar, Unpack, overload
 import numpy as np
 import torch
 
+from showattend.channels import look_with_gates
 from showattend.checkpoint import Checkpoint, CheckpointError, load_checkpoint, whole_folder
 from showattend.config import MOST_WORDS, Attention, SearchSettings, checked
 from showattend.decoder import Scene
@@ -311,6 +312,25 @@ class CaptionModel:
         weights_TLHT: np.ndarray = weights_LHTT.movedim(2, 0).float().cpu().numpy()
         return weights_TLHT
 
+    def channel_gates(self, photograph: Photograph) -> dict[str, np.ndarray]:
+        """How channel attention weighs the channels for a photograph, without captioning it.
+
+        Returns:
+            place -> the factor of each channel there, (C,), between 0 and 2; 1 changes nothing. A
+            place is a block or stage by its name in the network, or ``grid``: what the words'
+            attention looks at (of a fused grid, its late map). In the order of the forward pass.
+        Raises:
+            ImageError: the photograph cannot be opened; one line.
+            ValueError: the model has no channel attention; one line.
+        """
+        scene, _ = self._look([self._seen(photograph)], Steering())
+        if not scene.gates:
+            raise ValueError(
+                f"{self.name}: has no channel attention; use a model trained with "
+                "encoder.channel_attention"
+            )
+        return {place: gates_BC[0].float().cpu().numpy() for place, gates_BC in scene.gates.items()}
+
     def caption_regions(
         self,
         features_PC: np.ndarray,
@@ -464,13 +484,12 @@ class CaptionModel:
         scene, steering = self._look(batch, steering)
         return beam_search(captioner, vocabulary, scene, search, steering)
 
-    @torch.inference_mode()
     def _look(self, batch: Sequence[_Seen], steering: Steering) -> tuple[Scene, Steering]:
         """What is seen, and the steering with each photograph's own cells."""
         captioner = self.checkpoint.captioner
         squares, cells = zip(*batch, strict=True)
         pixels_B3SS = torch.from_numpy(np.stack(squares)).to(captioner.device)
-        scene = captioner.look(captioner.encode(pixels_B3SS))
+        scene = look_with_gates(captioner, pixels_B3SS)
         if cells[0] is None:
             return scene, steering
         cells_Bhw = torch.from_numpy(np.stack(cells)).to(captioner.device)

@@ -4,7 +4,7 @@ All work on many images at once and carry the attention along; images that are d
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -58,6 +58,8 @@ class Caption:
         heads: (T, L, H, P), each layer's and head's distribution where there are several of them,
             else None.
         regions: what the P cells are; `Boxes` where the model looks at regions of its own.
+        gates: place -> the factor of each channel there, (C,), as `CaptionModel.channel_gates`
+            gives them; empty of a model without channel attention, or of a cached grid.
     """
 
     words: tuple[str, ...]
@@ -66,6 +68,7 @@ class Caption:
     alpha: np.ndarray
     heads: np.ndarray | None
     regions: Regions | Boxes
+    gates: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -461,7 +464,8 @@ class _Writer:
         )
         several = decoder.layers * decoder.heads > 1
         regions = self._regions(image)
-        return Caption(words, log_prob, weights, alpha, heads if several else None, regions)
+        gates = {place: _array(gates_BC[image]) for place, gates_BC in self.scene.gates.items()}
+        return Caption(words, log_prob, weights, alpha, heads if several else None, regions, gates)
 
     def _regions(self, image: int) -> Regions | Boxes:
         if self.scene.boxes_BP4 is None:

@@ -1,7 +1,9 @@
 """Models and pictures small enough for every test; letters as in the package's shape legend."""
 
+import importlib.util
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,7 +15,13 @@ from torch import Tensor, nn
 
 from showattend.captioner import Captioner, build_captioner, build_decoder
 from showattend.checkpoint import Checkpoint
-from showattend.config import DecoderSettings, EncoderSettings, PixelSettings, SearchSettings
+from showattend.config import (
+    ChannelAttentionSettings,
+    DecoderSettings,
+    EncoderSettings,
+    PixelSettings,
+    SearchSettings,
+)
 from showattend.datasets import Picture
 from showattend.decoder import Decoder
 from showattend.encoder import GridShape
@@ -44,6 +52,30 @@ def ragged(lengths: list[list[int]], seed: int = 0) -> Tensor:
                 words_BKT[b, k, :length] = torch.randint(3, V, (length,), generator=generator)
                 words_BKT[b, k, length - 1] = END
     return words_BKT
+
+
+def with_gates(checkpoint: Checkpoint) -> Checkpoint:
+    """The same with SE, of weights drawn at random, after its first stage and on its grid."""
+    gates = ChannelAttentionSettings(kind="se", where="stage", stages=(0, -1), reduction=4)
+    encoder = checkpoint.encoder.model_copy(update={"channel_attention": gates})
+    size, words = checkpoint.pixels.size, len(checkpoint.vocabulary)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        captioner = build_captioner(encoder, checkpoint.decoder, size=size, words=words)
+        for name, parameter in captioner.named_parameters():
+            if "channel_attention" in name:
+                nn.init.normal_(parameter)
+    return replace(checkpoint, captioner=captioner.eval(), encoder=encoder)
+
+
+def load_script(name: str) -> Any:
+    """scripts/NAME.py as a module."""
+    path = Path(__file__).resolve().parents[1] / "scripts" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"{name}_script", path)
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
+from conftest import with_gates
 from PIL import Image
 
 import showattend
@@ -367,6 +368,26 @@ def test_json_lines(checkpoint: Path, photos: Path, capsys: pytest.CaptureFixtur
     np.testing.assert_allclose(maps_Thw, caption.maps(), atol=1e-5)
     np.testing.assert_allclose(maps_Thw.sum(axis=(1, 2)), 1, atol=1e-5)
     assert "alpha" not in json.loads(line)
+
+
+def test_json_tells_which_channels_fired(
+    checkpoint: Path, tmp_path: Path, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_checkpoint(tmp_path / "gated", with_gates(showattend.load(checkpoint).checkpoint))
+    argv = ("caption", photos / "b.jpg", "--model", tmp_path / "gated", "--json")
+    gates = showattend.load(tmp_path / "gated").channel_gates(photos / "b.jpg")
+    _, (line,), _ = run(capsys, *argv)
+    stage, grid = json.loads(line)["channels"]
+    assert (stage["where"], grid["where"]) == ("body.act1", "grid")
+    assert set(grid) == {"where", "strongest", "weakest"}
+    assert grid["strongest"][0] == [
+        gates["grid"].argmax(),
+        pytest.approx(gates["grid"].max(), abs=1e-4),
+    ]
+    assert grid["weakest"][0][0] == gates["grid"].argmin()
+    _, (line,), _ = run(capsys, *argv, "--weights")
+    for told, gates_C in zip(json.loads(line)["channels"], gates.values(), strict=True):
+        np.testing.assert_allclose(told["gates"], gates_C, atol=1e-4)
 
 
 def test_a_look_at_one_cell_is_told_with_its_distribution(

@@ -30,7 +30,17 @@ LEVELS = [
     {"decoder", "regions"},
     {"recurrent", "transformer", "steering"},
     {"captioner", "boxes", "metrics", "references", "java_metrics"},
-    {"search", "checkpoint", "grids", "batches", "diversity", "bootstrap", "pointing", "reinforce"},
+    {
+        "search",
+        "checkpoint",
+        "grids",
+        "batches",
+        "diversity",
+        "bootstrap",
+        "pointing",
+        "reinforce",
+        "channels",
+    },
     {"box_overlay"},
     {
         "predict",

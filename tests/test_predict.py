@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import MakePicture
+from conftest import MakePicture, with_gates
 
 from showattend import predict
 from showattend.captioner import build_captioner
@@ -179,6 +179,42 @@ def test_attention_among_words_needs_words(
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         transformer.word_attention(photo, sentence)
+
+
+def test_channel_gates_are_told_with_and_without_a_caption(
+    checkpoint: Checkpoint, photo: Path, make_picture: MakePicture
+) -> None:
+    """Of each photograph its own, by every door that opens one."""
+    model, other = CaptionModel(with_gates(checkpoint), "tiny"), make_picture("cat.png", 1).source
+    assert isinstance(other, Path)
+    gates = model.channel_gates(photo)
+    assert {place: gates_C.shape for place, gates_C in gates.items()} == {
+        "body.blocks.0": (16,),
+        "grid": (24,),
+    }
+    assert all(gates_C.min() < 0.9 and gates_C.max() > 1.1 for gates_C in gates.values())
+    both = model.caption([other, photo])
+    assert not np.allclose(both[0].gates["grid"], gates["grid"], atol=1e-3)
+    for caption in (
+        both[1],
+        model.caption(photo, beam_size=1),
+        next(model.stream([photo]))[1],
+        model.sample(photo),
+        model.attend(photo, "a dog"),
+    ):
+        assert isinstance(caption, Caption)
+        assert list(caption.gates) == list(gates)
+        for place, gates_C in gates.items():
+            np.testing.assert_allclose(caption.gates[place], gates_C, rtol=1e-5)
+
+
+def test_without_channel_attention_there_are_no_gates(model: CaptionModel, photo: Path) -> None:
+    assert model.caption(photo).gates == {}
+    with pytest.raises(ValueError) as caught:
+        model.channel_gates(photo)
+    assert str(caught.value) == (
+        "tiny: has no channel attention; use a model trained with encoder.channel_attention"
+    )
 
 
 @pytest.mark.parametrize("name", ["cpu:", "cpu:x"])

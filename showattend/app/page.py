@@ -23,6 +23,8 @@ import gradio as gr
 import numpy as np
 from PIL import Image
 
+from showattend.app.runs_tab import CSS as RUNS_CSS
+from showattend.app.runs_tab import add_runs_tab
 from showattend.checkpoint import CheckpointError
 from showattend.config import ConfigError, SearchSettings
 from showattend.files import told_weights
@@ -479,7 +481,7 @@ def build_app(models: Sequence[str]) -> gr.Blocks:
     return _build(Models(models))
 
 
-def _build(models: Models) -> gr.Blocks:
+def _build(models: Models, runs: Path | None = None) -> gr.Blocks:
     _stay_home()
     with gr.Blocks(
         title="showattend", analytics_enabled=False, delete_cache=(SWEEP_SECONDS, KEPT_SECONDS)
@@ -573,6 +575,9 @@ def _build(models: Models) -> gr.Blocks:
                 api_visibility="private",
                 show_progress="hidden",
             )
+        if runs is not None:
+            with gr.Tabs(), gr.Tab("Runs"):
+                add_runs_tab(runs)
     return page
 
 
@@ -661,7 +666,7 @@ def _files(cache: Path, readings: Readings, strength: float) -> list[Any]:
 # --- server ---------------------------------------------------------------------------------------
 
 
-def serve(models: Sequence[str], host: str, port: int) -> None:
+def serve(models: Sequence[str], host: str, port: int, runs: Path | None = None) -> None:
     """Serve the page until interrupted.
 
     Raises:
@@ -674,7 +679,7 @@ def serve(models: Sequence[str], host: str, port: int) -> None:
     # Gradio serves whatever lies in its cache. By default all Gradio programs share one.
     with tempfile.TemporaryDirectory(prefix="showattend-") as cache:
         os.environ["GRADIO_TEMP_DIR"] = cache
-        page = _build(offered).queue(max_size=QUEUE_LIMIT)
+        page = _build(offered, runs).queue(max_size=QUEUE_LIMIT)
         try:
             _, url, _ = page.launch(
                 server_name=host,
@@ -691,6 +696,7 @@ def serve(models: Sequence[str], host: str, port: int) -> None:
                 footer_links=[],
                 theme=_theme(),
                 css=_CSS,
+                css_paths=[RUNS_CSS],
             )
         except OSError as error:
             raise OSError(f"{host}:{port}: cannot listen there; choose another --port") from error

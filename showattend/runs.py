@@ -84,9 +84,10 @@ class TrainingRun:
 
 def find_runs(root: Path) -> dict[str, Path]:
     """The runs in a folder and in the folders within it, by name; who last ended an epoch first."""
-    inside = [*_folders(root, root)]
-    inside += [below for folder in inside for below in _folders(folder, root)]
-    runs = [folder for folder in inside if _last_sign(folder, root)]
+    runs: list[Path] = []
+    for folder in _folders(root, root):
+        inner = [] if _last_sign(folder, root) else _folders(folder, root)
+        runs += [each for each in (folder, *inner) if _last_sign(each, root)]
     runs.sort(key=lambda folder: -_last_sign(folder, root))
     return {folder.relative_to(root).as_posix(): folder for folder in runs}
 
@@ -109,9 +110,8 @@ def chosen_runs(root: Path, names: object) -> list[TrainingRun]:
 def _folders(parent: Path, root: Path) -> list[Path]:
     """Folders within one; none where it cannot be read, nor such as no page can name."""
     try:
-        children = sorted(parent.iterdir())
-        return [each for each in children if each.name.isprintable() and _is_in(each, root)
-                and each.is_dir()]  # fmt: skip
+        children = sorted(each for each in parent.iterdir() if each.is_dir())
+        return [each for each in children if each.name.isprintable() and _is_in(each, root)]
     except OSError:
         return []
 
@@ -124,7 +124,7 @@ def _is_in(path: Path, root: Path) -> bool:
 def _own_file(path: Path, root: Path) -> Path | None:
     """The path where it is a file, and no link that leads out of the root."""
     try:
-        return path if _is_in(path, root) and path.is_file() else None
+        return path if path.is_file() and _is_in(path, root) else None
     except OSError:
         return None
 

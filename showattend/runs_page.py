@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+import yaml
+
 from showattend.corpus import ScoreError
 from showattend.curves import draw_curves, read_curve
 from showattend.datasets import DataError, ImageId, Picture
 from showattend.images import ImageError
 from showattend.page import extremes
 from showattend.runs import (
-    SETTINGS,
     Captioned,
     RunsError,
     TrainingRun,
@@ -62,11 +63,9 @@ def _curves(runs: tuple[tuple[str, Path, float], ...]) -> str:
 
 
 def _settings(runs: Sequence[TrainingRun]) -> str:
-    """Of one run all of them, as its file has them; of several those that differ."""
-    if len(runs) == 1:
-        if runs[0].settings is None:
-            return ""
-        text = (runs[0].folder / SETTINGS).read_text(encoding="utf-8")
+    """Of one run all of them; of several those that differ."""
+    if len(runs) == 1 and runs[0].settings:
+        text = yaml.safe_dump(runs[0].settings.model_dump(mode="json"), sort_keys=False)
         return _folded("Settings", f'<pre class="sa-scroll">{html.escape(text)}</pre>')
     lines = setting_lines(runs)
     if not lines:

@@ -838,17 +838,26 @@ def test_unknown_setting_is_refused_with_the_nearest(
 # --- app ------------------------------------------------------------------------------------------
 
 
-def test_app_serves_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_app_serves_the_models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     served: list[tuple[object, ...]] = []
-    page = types.ModuleType("showattend.app")
+    page = types.ModuleType("showattend.app.page")
     page.serve = lambda *how: served.append(how)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "showattend.app", page)
+    monkeypatch.setitem(sys.modules, "showattend.app.page", page)
     assert main(["app", "--port", "7000", "--model", "soft", "runs/a"]) == 0
-    assert main(["app"]) == 0
+    assert main(["app", "--runs", str(tmp_path)]) == 0
     assert served == [
-        (["soft", "runs/a"], "127.0.0.1", 7000),
-        (predict.shipped_models(), "127.0.0.1", 7860),
+        (["soft", "runs/a"], "127.0.0.1", 7000, None),
+        (predict.shipped_models(), "127.0.0.1", 7860, tmp_path),
     ]
+
+
+def test_app_refuses_a_folder_of_runs_that_is_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["app", "--runs", str(tmp_path / "absent")]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert f"--runs {tmp_path / 'absent'}: no such folder" in error
 
 
 # --- hostile photographs --------------------------------------------------------------------------

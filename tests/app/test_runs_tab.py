@@ -1,5 +1,6 @@
 """The tab's handlers, called without a server, and what they offer to programs: nothing."""
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,13 @@ def root(tmp_path: Path) -> Path:
         (folder / "metrics.jsonl").write_text('{"epoch": 1, "loss": 5, "CIDEr-D": 6}\n')
     os.utime(tmp_path / "runs" / "a" / "metrics.jsonl", (1, 1))
     return tmp_path / "runs"
+
+
+async def built(root: Path) -> gr.Blocks:
+    """Within a running loop: otherwise Gradio opens one and leaves it so."""
+    with gr.Blocks() as page, gr.Tabs(), gr.Tab("Runs"):
+        add_runs_tab(root)
+    return page
 
 
 def is_skipped(update: Any) -> bool:
@@ -65,8 +73,7 @@ def test_two_runs_differ_in_a_setting(root: Path) -> None:
 
 
 def test_the_tab_offers_the_runs_and_programs_none_of_its_handlers(root: Path) -> None:
-    with gr.Blocks() as page, gr.Tabs(), gr.Tab("Runs"):
-        add_runs_tab(root)
+    page = asyncio.run(built(root))
     (names,) = (block for block in page.blocks.values() if isinstance(block, gr.Dropdown))
     assert [name for name, _ in names.choices] == ["b", "a"]
     (timer,) = (block for block in page.blocks.values() if isinstance(block, gr.Timer))

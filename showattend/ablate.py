@@ -24,6 +24,7 @@ from showattend.config import REGIONS, Settings, checked, read_settings
 from showattend.corpus import Corpus, ScoreError, make_corpus
 from showattend.curves import read_curve
 from showattend.datasets import Picture, load_split
+from showattend.epochs import is_over
 from showattend.evaluate import caption_split
 from showattend.grids import LiveGrids, live_grids
 from showattend.grounding import attend_phrases, point_at_phrases
@@ -35,7 +36,6 @@ from showattend.sides import describe_device
 from showattend.train import (
     SETTINGS,
     TrainError,
-    is_over,
     resolve_pixels,
     resume_run,
     start_run,

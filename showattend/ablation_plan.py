@@ -144,9 +144,14 @@ def take_part(jobs: Sequence[Job], part: int, parts: int) -> list[Job]:
 
 def differences(ours: Settings, theirs: Settings) -> list[tuple[str, Any, Any]]:
     """(key, our value, their value) wherever two settings differ, in the settings' order."""
-    mine, other = (dict(_flat(each.model_dump(mode="json"))) for each in (ours, theirs))
+    mine, other = flat_settings(ours), flat_settings(theirs)
     keys = dict.fromkeys([*mine, *other])
     return [(key, mine.get(key), other.get(key)) for key in keys if mine.get(key) != other.get(key)]
+
+
+def flat_settings(settings: Settings) -> dict[str, Any]:
+    """``section.key`` -> value, as a YAML file has it, in the settings' order."""
+    return dict(_flat(settings.model_dump(mode="json")))
 
 
 def _flat(tree: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

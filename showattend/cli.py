@@ -314,6 +314,7 @@ def _add_app(parser: argparse.ArgumentParser) -> None:
     add("--port", type=_number(0, 65535), default=7860, help="default: %(default)s")
     add("--model", nargs="+", metavar="NAME", help="models to offer (default: the shipped ones)")
     add("--auth", type=Path, metavar="FILE", help="let in who gives FILE's one line, NAME:PASSWORD")
+    add("--runs", type=Path, metavar="DIR", help="also show the training runs in this folder")
 
 
 def _add_overrides(parser: argparse.ArgumentParser) -> None:
@@ -610,7 +611,9 @@ def _app(args: argparse.Namespace) -> int:
     from showattend.predict import shipped_models
 
     auth = None if args.auth is None else read_password(args.auth)
-    serve(args.model or shipped_models(), args.host, args.port, auth=auth)
+    if args.runs is not None and not args.runs.is_dir():
+        return _refuse(f"--runs {args.runs}: no such folder; name that of your runs")
+    serve(args.model or shipped_models(), args.host, args.port, runs=args.runs, auth=auth)
     return DONE
 
 

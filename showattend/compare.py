@@ -183,7 +183,7 @@ def compare_sides(
     first, *others = scored
     tables = [
         _score_table(scored, drawn),
-        *(_difference_table(first, other, drawn) for other in others),
+        *(difference_table(first, other, drawn) for other in others),
         *([_run_table(scored)] if any(len(runs) > 1 for runs in scored.values()) else []),
         *_behaviour_tables(scored),
     ]
@@ -239,7 +239,8 @@ def _score_table(sides: Sides, drawn: Mapping[str, Drawn]) -> Table:
     return Table("score", rows, _SCORE_NOTE)
 
 
-def _difference_table(ours: str, theirs: str, drawn: Mapping[str, Drawn]) -> Table:
+def difference_table(ours: str, theirs: str, drawn: Mapping[str, Drawn]) -> Table:
+    """How much higher every score of one side is, and how likely that much is by chance."""
     rows = {
         name: {
             "difference": Cell(found.value, found.interval),

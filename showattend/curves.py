@@ -18,7 +18,7 @@ def read_curve(run: Path) -> Curve:
     try:
         lines = (run / METRICS).read_text(encoding="utf-8").splitlines()
         epochs = [json.loads(line) for line in lines]
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return []
     return [
         {name: value for name, value in epoch.items() if isinstance(value, int | float)}
@@ -42,6 +42,7 @@ def draw_curves(sides: Mapping[str, Mapping[str, Curve]]) -> str:
                 _line(axes, curve, name, f"C{place}", side if number == 0 else None)
         axes.set_title(name)
         axes.set_xlabel("epoch")
+        axes.xaxis.get_major_locator().set_params(integer=True)
     figure.axes[0].legend(frameon=False)
     file = io.BytesIO()
     figure.savefig(file, format="svg", metadata={"Date": None})
@@ -51,4 +52,5 @@ def draw_curves(sides: Mapping[str, Mapping[str, Curve]]) -> str:
 
 def _line(axes: Any, curve: Curve, name: str, colour: str, label: str | None) -> None:
     known = [(epoch["epoch"], epoch[name]) for epoch in curve if name in epoch]
-    axes.plot(*zip(*known, strict=True) if known else ([], []), color=colour, label=label)
+    points = zip(*known, strict=True) if known else ([], [])
+    axes.plot(*points, ".-", color=colour, label=label and label.replace("$", r"\$"))

@@ -11,7 +11,7 @@ import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -38,11 +38,12 @@ from showattend.checkpoint import (
     save_checkpoint,
     write_checkpoint,
 )
-from showattend.config import REGIONS, Settings, TrainSettings, check_settings, read_settings
+from showattend.config import REGIONS, Settings, check_settings, read_settings
 from showattend.corpus import make_corpus
 from showattend.datasets import ImageId, Picture, load_split
 from showattend.decoder import Scene, Taught
 from showattend.encoder import normalisation
+from showattend.epochs import best_epoch, is_over
 from showattend.evaluate import caption_split, phrase_pointing, score_split
 from showattend.grids import AnyGrids, cache_grids, live_grids
 from showattend.grounding import seen_part
@@ -88,14 +89,9 @@ class Run:
         return self.settings.train.select_on
 
     def best_epoch(self) -> int | None:
-        """The epoch with the best validation score; of equals, that with the lowest loss.
-
-        With few validation images all scores may be 0.
-        """
-        if not self.history:
-            return None
-        best = max(self.history, key=lambda line: (line[self.select_on], -line["loss"]))
-        return int(best["epoch"])
+        """As `epochs.best_epoch`; None before the first."""
+        best = best_epoch(self.history, self.select_on)
+        return None if best is None else int(best["epoch"])
 
 
 def start_run(
@@ -200,18 +196,6 @@ def _only_trainer(folder: Path) -> Iterator[None]:
             yield
     except Timeout:
         raise TrainError(f"{folder}: another training is using it; wait for its end") from None
-
-
-def is_over(settings: TrainSettings, history: Sequence[Mapping[str, Any]]) -> bool:
-    """All epochs are done, or the score has not risen for ``patience`` of them.
-
-    Args:
-        history: a run's epochs, as metrics.jsonl has them.
-    """
-    scores = [line[settings.select_on] for line in history]
-    if len(scores) >= settings.epochs or not scores:
-        return bool(scores)
-    return len(scores) - (scores.index(max(scores)) + 1) >= settings.patience
 
 
 def train_epoch(run: Run, epoch: int) -> dict[str, Any]:

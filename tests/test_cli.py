@@ -859,17 +859,30 @@ def test_unknown_setting_is_refused_with_the_nearest(
 # --- app ------------------------------------------------------------------------------------------
 
 
-def test_app_serves_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    served: list[tuple[object, ...]] = []
-    page = types.ModuleType("showattend.app")
-    page.serve = lambda *how: served.append(how)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "showattend.app", page)
+def test_app_serves_the_models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    served: list[object] = []
+    server = types.ModuleType("showattend.app.server")
+    server.serve = lambda *how, **options: served.append((how, options))  # type: ignore[attr-defined]
+    server.read_password = lambda file: ("ada", file.name)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "showattend.app.server", server)
     assert main(["app", "--port", "7000", "--model", "soft", "runs/a"]) == 0
-    assert main(["app"]) == 0
+    assert main(["app", "--runs", str(tmp_path), "--auth", "secret"]) == 0
     assert served == [
-        (["soft", "runs/a"], "127.0.0.1", 7000),
-        (predict.shipped_models(), "127.0.0.1", 7860),
+        ((["soft", "runs/a"], "127.0.0.1", 7000), {"runs": None, "auth": None}),
+        (
+            (predict.shipped_models(), "127.0.0.1", 7860),
+            {"runs": tmp_path, "auth": ("ada", "secret")},
+        ),
     ]
+
+
+def test_app_refuses_a_folder_of_runs_that_is_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["app", "--runs", str(tmp_path / "absent")]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert f"--runs {tmp_path / 'absent'}: no such folder" in error
 
 
 # --- hostile photographs --------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from showattend.app.batch_tab import add_batch_tab
 from showattend.app.caption_tab import add_caption_tab
 from showattend.app.compare_tab import add_compare_tab
 from showattend.app.models import Models
+from showattend.app.runs_tab import add_runs_tab
 from showattend.app.shared import Shared
 from showattend.app.steer_tab import add_steer_tab, new_picker
 from showattend.app.uploads import EXAMPLES
@@ -28,8 +29,12 @@ _PRIVACY = (
 )
 
 
-def build_page(models: Models) -> gr.Blocks:
-    """The page for these models."""
+def build_page(models: Models, runs: Path | None = None) -> gr.Blocks:
+    """The page for these models.
+
+    Args:
+        runs: a folder of training runs, to be shown in a tab of their own.
+    """
     with gr.Blocks(
         title="showattend", analytics_enabled=False, delete_cache=(SWEEP_SECONDS, KEPT_SECONDS)
     ) as page:
@@ -41,6 +46,9 @@ def build_page(models: Models) -> gr.Blocks:
                 for name, add in _tabs():
                     with gr.Tab(name):
                         add(shared)
+                if runs is not None:
+                    with gr.Tab("Runs"):
+                        add_runs_tab(runs)
         add_api(shared)
         with gr.Accordion("Credits and privacy", open=False):
             gr.Markdown(_PRIVACY)

@@ -26,11 +26,13 @@ def serve(
     host: str,
     port: int,
     *,
+    runs: Path | None = None,
     auth: tuple[str, str] | None = None,
 ) -> None:
     """Serve the page until interrupted.
 
     Args:
+        runs: a folder of training runs, to be shown besides.
         auth: the name and password that visitors must give.
     Raises:
         CheckpointError: no model, or the first one is missing or damaged; one line.
@@ -43,7 +45,7 @@ def serve(
     # Gradio serves whatever lies in its cache. By default all Gradio programs share one.
     with tempfile.TemporaryDirectory(prefix="showattend-") as cache:
         os.environ["GRADIO_TEMP_DIR"] = cache
-        page = build_page(offered).queue(max_size=QUEUE_LIMIT)
+        page = build_page(offered, runs).queue(max_size=QUEUE_LIMIT)
         try:
             _, url, _ = page.launch(
                 server_name=host,

@@ -50,7 +50,7 @@ def script() -> str:
 
 def style() -> str:
     """The page's own style."""
-    return _read("page.css")
+    return "\n".join(_read(name) for name in ("page.css", "runs.css"))
 
 
 def _read(name: str) -> str:

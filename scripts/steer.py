@@ -73,15 +73,15 @@ def shapes(model: CaptionModel, images: int, beam: int) -> None:
     grid_BPC = grids(model, pictures)
     print(f"{model.name}: {len(things)} objects of {images} pictures, beam {beam}; objects that")
     print("the first noun phrase names, and of these how many as one")
-    for title, look_from in (("free", None), ("steered", 1), ("steered from word 2", 2)):
-        found = captions(model, pictures, grid_BPC, targets, beam, look_from)
+    for title in ("free", "steered"):
+        found = captions(model, pictures, grid_BPC, targets, beam, steered=title == "steered")
         named = [
             caption.words
             for caption, (_, group) in zip(found, things, strict=True)
             if first_noun(caption.words) == (group.colour, group.shape)
         ]
         alone = sum(words[0] in ("a", "an") for words in named)
-        print(f"{title:20} {len(named):4} {len(named) / len(things):7.1%}   as one {alone}")
+        print(f"{title:7} {len(named):4} {len(named) / len(things):7.1%}   as one {alone}")
 
 
 def two_objects(images: int) -> list[Scene]:
@@ -106,7 +106,7 @@ def photographs(model: CaptionModel, data: DataSettings, images: int, beam: int)
     targets = things_of(pictures, data)
     grid_BPC = grids(model, pictures)
     free, steered = (
-        captions(model, pictures, grid_BPC, targets, beam, look_from) for look_from in (None, 1)
+        captions(model, pictures, grid_BPC, targets, beam, steered=each) for each in (False, True)
     )
     phrases = sum(len(target.names) for target in targets)
     print(
@@ -173,17 +173,18 @@ def captions(
     grid_BPC: torch.Tensor,
     targets: Sequence[Target],
     beam: int,
-    look_from: int | None,
+    *,
+    steered: bool,
 ) -> list[Caption]:
-    """Of each target's picture the best caption, bound to the target from a word on; None: free."""
-    if look_from is None:  # one caption for all targets of a picture
+    """Of each target's picture the best caption, its look bound to the target or free."""
+    if not steered:  # one caption for all targets of a picture
         written = search(model, grid_BPC, beam)
         return [written[target.picture] for target in targets]
     found = []
     for start in range(0, len(targets), _BATCH):
         batch = targets[start : start + _BATCH]
         cells_BP = np.stack([cells(model, pictures[each.picture], each) for each in batch])
-        steering = Steering(torch.from_numpy(cells_BP).to(grid_BPC.device), look_from)
+        steering = Steering(torch.from_numpy(cells_BP).to(grid_BPC.device))
         found += search(model, grid_BPC[[each.picture for each in batch]], beam, steering)
     return found
 

@@ -5,8 +5,8 @@
     scripts/steer.py flickr8k --model soft --root ../shared/flickr8k --boxes FILE
 
 shapes: validation pictures of two single objects (seed 0), each steered at both objects in turn.
-Does the caption's first noun phrase have the object's colour and shape, and does it also say that
-there is one of it? flickr8k: every annotated thing of validation photographs is steered at. Is the
+Does the caption's first noun phrase have the object's colour and shape, and does it begin with "a"
+or "an", as there is one of it? flickr8k: every annotated thing of validation photographs is steered at. Is the
 head noun of a phrase that people named it by in the caption? Intervals and p are those of the
 paired bootstrap over photographs; small things cover at most a quarter of theirs.
 """
@@ -71,17 +71,18 @@ def shapes(model: CaptionModel, images: int, beam: int) -> None:
     things = [(k, group) for k, scene in enumerate(scenes) for group in scene.groups]
     targets = [Target(k, tuple(on_square(group))) for k, group in things]
     grid_BPC = grids(model, pictures)
-    print(f"{model.name}: {len(things)} objects of {images} pictures, beam {beam}; objects that")
-    print("the first noun phrase names, and of these how many as one")
+    print(
+        f"{model.name}: {len(things)} objects of {images} pictures, beam {beam}; objects that the "
+        "first noun phrase names, and captions that begin with one of something"
+    )
     for title in ("free", "steered"):
         found = captions(model, pictures, grid_BPC, targets, beam, steered=title == "steered")
-        named = [
-            caption.words
+        named = sum(
+            first_noun(caption.words) == (group.colour, group.shape)
             for caption, (_, group) in zip(found, things, strict=True)
-            if first_noun(caption.words) == (group.colour, group.shape)
-        ]
-        alone = sum(words[0] in ("a", "an") for words in named)
-        print(f"{title:7} {len(named):4} {len(named) / len(things):7.1%}   as one {alone}")
+        )
+        alone = sum(caption.words[0] in ("a", "an") for caption in found)
+        print(f"{title:7} {named:4} {named / len(things):7.1%}   as one {alone}")
 
 
 def two_objects(images: int) -> list[Scene]:

@@ -315,8 +315,8 @@ def test_a_box_that_the_model_does_not_see_takes_nothing_from_the_others(
     with pytest.raises(ImageError) as caught:
         model.caption(paths, look_at=box)
     assert str(caught.value) == (
-        f"{str(paths[0])!r}: of the box (0, 0, 0.25, 1) the model sees nothing; of this photograph it "
-        "sees 0.25, 0, 0.75, 1"
+        f"{str(paths[0])!r}: of the box (0, 0, 0.25, 1) the model sees nothing; of this "
+        "photograph it sees 0.25, 0, 0.75, 1"
     )
     (_, wide), (_, square) = model.stream(paths, look_at=box)
     assert isinstance(wide, ImageError)

@@ -6,9 +6,9 @@
 
 shapes: validation pictures of two single objects (seed 0), each steered at both objects in turn.
 Does the caption's first noun phrase have the object's colour and shape, and does it begin with "a"
-or "an", as there is one of it? flickr8k: every annotated thing of validation photographs is steered at. Is the
-head noun of a phrase that people named it by in the caption? Intervals and p are those of the
-paired bootstrap over photographs; small things cover at most a quarter of theirs.
+or "an", as there is one of it? flickr8k: every annotated thing of validation photographs is steered
+at. Is the head noun of a phrase that people named it by in the caption? Intervals and p are those
+of the paired bootstrap over photographs; small things cover at most a quarter of theirs.
 """
 
 import argparse

@@ -7,8 +7,11 @@ TORCH_INDEX ?=
 TORCH := 'torch>=2.9,<3' 'torchvision>=0.24,<1'
 HOST ?= 127.0.0.1
 PORT ?= 7860
+SHAPES ?= runs/shapes_soft
+FLICKR8K ?= ../shared/flickr8k
+BOXES ?= ../shared/flickr30k_entities/flickr8k_boxes.json
 
-.PHONY: app test lint slow install clean
+.PHONY: app test lint slow proof-steer install clean
 
 app: $(VENV)/.installed
 	$(BIN)/showattend app --host $(HOST) --port $(PORT)
@@ -24,6 +27,12 @@ lint: $(VENV)/.installed-dev
 # The checks that need ../shared, Java, a browser or minutes.
 slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow
+
+# The tables of docs/steering.md; SHAPES is a model trained by configs/shapes_soft.yaml.
+proof-steer: $(VENV)/.installed
+	$(BIN)/python scripts/steer.py shapes --model $(SHAPES)
+	for model in soft hard; do $(BIN)/python scripts/steer.py flickr8k --model $$model \
+	  --root $(FLICKR8K) --boxes $(BOXES) || exit; done
 
 install: $(VENV)/.installed
 

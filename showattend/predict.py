@@ -498,7 +498,7 @@ class CaptionModel:
 
 def _name(photograph: Photograph) -> str:
     if isinstance(photograph, str | os.PathLike):
-        return os.fsdecode(photograph)
+        return repr(os.fsdecode(photograph))  # it may hold what breaks a line
     return f"<{type(photograph).__name__}>"
 
 

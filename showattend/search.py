@@ -233,7 +233,7 @@ class _Beam:
             steering,
             torch.arange(images, device=at.device),
             scene,
-            decoder.start(steering.scene(scene, 0), search.beam_size),
+            decoder.start(scene, search.beam_size),
             log_prob_BK,
             words_BKT,
             alpha_BKTHP,
@@ -251,7 +251,7 @@ class _Beam:
         if t >= max(1, len(begin)):
             self._end(total_BKV[:, :, END], t)
         total_BKV[:, :, [*_FORBIDDEN, END]] = -torch.inf
-        if t < len(begin):
+        if t < len(begin):  # one beam goes on, as at first; the others have no probability
             others_V = torch.arange(total_BKV.shape[-1], device=total_BKV.device) != begin[t]
             total_BKV[:, :, others_V] = -torch.inf
         vocabulary = total_BKV.shape[-1]
@@ -335,7 +335,7 @@ def pick_words(
         raise ValueError(f"temperature is {temperature}: expected 0 (greedy) or more")
     decoder, choose = captioner.decoder, captioner.decoder.choice(attention)
     steering = steering or Steering()
-    state = decoder.start(steering.scene(scene, 0), 1)
+    state = decoder.start(scene, 1)
     images = len(scene.grid_BPC)
     words_B1 = torch.full((images, 1), START, device=scene.grid_BPC.device)
     log_prob_B = scene.grid_BPC.new_zeros(images)
@@ -399,7 +399,7 @@ def attend(
     ids = vocabulary.encode_words(words)
     decoder, images = captioner.decoder, len(scene.grid_BPC)
     steering = steering or Steering()
-    state = decoder.start(steering.scene(scene, 0), 1)
+    state = decoder.start(scene, 1)
     log_prob_B = scene.grid_BPC.new_zeros(images)
     alphas, cells = [], []
     for t, (last, word) in enumerate(zip([START, *ids], [*ids, END], strict=True)):

@@ -165,6 +165,10 @@ def test_module_is_the_program() -> None:
         ["caption", "a.jpg", "--csv", "--json"],
         ["caption", "a.jpg", "--weights"],
         ["caption", "a.jpg", "--attention", "hard"],
+        ["caption", "a.jpg", "--look-at", "left"],
+        ["caption", "a.jpg", "--look-at", "0.5,0,1,1", "--look-from", "0"],
+        ["caption", "a.jpg", "--look-from", "2"],
+        ["caption", "a.jpg", "--look-at", "0,0,1,1", "--regions", "regions.npz"],
         ["caption", "a.jpg", "--model", "no such model"],
         ["train"],
         ["train", "--config", "shapes_soft", "--resume", "runs/a"],
@@ -472,6 +476,52 @@ def test_lines_are_written_before_the_next_batch_is_opened(
     monkeypatch.setattr(predict, "open_photograph", spy)
     main(["caption", str(photos), "--model", str(checkpoint), "--batch", "1"])
     assert [text.count("\n") for text in written] == [0, 1, 1]
+
+
+def test_captions_are_steered(
+    checkpoint: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also the pictures: they are drawn from the caption's own maps."""
+    argv = ("--look-at", "0.5,0,1,1", "--look-from", 2, "--begin", "A red", "--json", "--weights")
+    _, (line,), _ = run(
+        *(capsys, "caption", photos / "b.jpg", "--model", checkpoint, *argv),
+        *("--overlay", tmp_path / "looks"),
+    )
+    entry = json.loads(line)
+    assert entry["words"][:2] == ["a", "red"]
+    maps_Thw = np.array(entry["attention"])
+    left_Thw = maps_Thw[:, :, : maps_Thw.shape[2] // 2]
+    assert (left_Thw[0] > 0).all() and (left_Thw[1:] == 0).all()
+    assert (tmp_path / "looks" / "b.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        (("--begin", "a zebra"), "begin has 'zebra', which is none of the 11 words that"),
+        (("--begin", "a red dog on grass"), "begin has 5 words: expected fewer than max_words, 5"),
+        (("--look-at", "0,0,2,1"), "look_at is (0.0, 0.0, 2.0, 1.0): expected a box"),
+        (("--look-at", "0,0,1"), "look_at is (0.0, 0.0, 1.0): expected a box"),
+    ],
+)
+def test_steering_that_cannot_be_ends_in_one_line(
+    argv: tuple[str, ...],
+    problem: str,
+    checkpoint: Path,
+    photos: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert problem in refusal(capsys, "caption", photos, "--model", checkpoint, *argv)
+
+
+def test_where_a_steered_transformer_listened_is_not_drawn(
+    transformer: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What its words heard depends on the look, which `word_attention` cannot be bound to."""
+    argv = ("caption", photos / "b.jpg", "--model", transformer, "--overlay", tmp_path / "looks")
+    assert run(capsys, *argv, "--look-at", "0,0,0.5,1")[0] == 0
+    assert (tmp_path / "looks" / "b" / "layer1_head1.png").is_file()
+    assert not (tmp_path / "looks" / "b" / "words.png").exists()
 
 
 def test_overlays_of_equal_stems_lie_side_by_side(

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 from conftest import MakePicture, with_gates
+from PIL import Image
 
 from showattend import predict
 from showattend.captioner import build_captioner
 from showattend.checkpoint import Checkpoint, CheckpointError, save_checkpoint
 from showattend.config import Attention, ConfigError
+from showattend.images import ImageError
 from showattend.predict import Caption, CaptionModel, DeviceError, choose_device, load
 
 
@@ -271,3 +273,115 @@ def test_a_sample_looks_as_the_checkpoint_does(checkpoint: Checkpoint, photo: Pa
     assert set(np.unique(model.sample(photo).weights)) == {0.0, 1.0}
     with pytest.raises(ConfigError, match="`attention` is 'hard'"):
         model.sample(photo, attention="hard")  # type: ignore[arg-type]
+
+
+# Steering
+
+
+def test_the_way_to_steer_reaches_every_door(model: CaptionModel, photo: Path) -> None:
+    """The right half of the photograph is the right half of the 8x8 grid."""
+    box = (0.5, 0, 1, 1)
+    for caption in (
+        model.caption(photo, look_at=box, begin="A dog"),
+        model.caption([photo], beam_size=1, look_at=box, begin=["a", "dog"])[0],
+        model.candidates([photo], look_at=box, begin="a dog")[0][-1],
+        next(model.stream([photo], look_at=box, begin="a dog"))[1],
+        model.sample(photo, look_at=box, begin="a dog"),
+        model.attend(photo, "a dog", look_at=box),
+    ):
+        assert isinstance(caption, Caption)
+        assert caption.words[:2] == ("a", "dog")
+        assert caption.maps().shape == (len(caption.words), 8, 8)
+        assert (caption.maps()[:, :, :4] == 0).all()
+        np.testing.assert_allclose(caption.weights.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_cells_and_the_first_word_of_the_look_are_chosen(model: CaptionModel, photo: Path) -> None:
+    corner_hw = np.zeros((8, 8), bool)
+    corner_hw[7, 7] = True
+    (free, bound) = (
+        model.attend(photo, "a dog on grass", **how)
+        for how in ({}, {"look_at": corner_hw, "look_from": 3})
+    )
+    np.testing.assert_array_equal(free.weights[:2], bound.weights[:2])
+    assert (bound.weights[2:, -1] == 1).all()
+    assert bound.log_prob != free.log_prob
+
+
+def test_a_word_is_replaced_and_the_rest_rewritten(model: CaptionModel, photo: Path) -> None:
+    """What the beam finds is as probable as teacher forcing says, the given words included."""
+    caption = model.caption(photo)
+    replaced = model.caption(photo, begin=[*caption.words[:1], "grass"])
+    assert replaced.words[:2] == (*caption.words[:1], "grass")
+    told = model.attend(photo, " ".join(replaced.words))
+    assert replaced.log_prob == pytest.approx(told.log_prob, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("resize", "box", "rows", "columns"),
+    [
+        ("squash", (0, 0, 0.5, 1), (0, 8), (0, 4)),
+        ("crop", (0, 0, 0.5, 1), (0, 8), (0, 4)),  # sees 1/4 to 3/4 of the width
+        ("crop", (0.5, 0.5, 0.625, 1), (4, 8), (4, 6)),
+        ("pad", (0, 0, 0.5, 1), (2, 6), (0, 4)),  # the photograph lies in the middle rows
+        ("pad", (0, 0, 1, 0.5), (2, 4), (0, 8)),
+    ],
+)
+def test_a_box_is_one_of_the_photograph_however_it_is_cut(
+    checkpoint: Checkpoint, resize: Any, box: Any, rows: Any, columns: Any
+) -> None:
+    pixels = checkpoint.pixels.model_copy(update={"resize": resize})
+    model = CaptionModel(replace(checkpoint, pixels=pixels), "tiny")
+    caption = model.caption(Image.new("RGB", (64, 32), "red"), look_at=box)
+    expected_hw = np.zeros((8, 8), bool)
+    expected_hw[slice(*rows), slice(*columns)] = True
+    for map_hw in caption.maps():
+        np.testing.assert_array_equal(map_hw > 0, expected_hw)
+
+
+def test_a_box_that_the_model_does_not_see_takes_nothing_from_the_others(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    pixels = checkpoint.pixels.model_copy(update={"resize": "crop"})
+    model = CaptionModel(replace(checkpoint, pixels=pixels), "tiny")
+    paths = [tmp_path / "wide.png", tmp_path / "square.png"]
+    for path, width in zip(paths, (64, 32), strict=True):
+        Image.new("RGB", (width, 32), "red").save(path)
+    box = (0, 0, 0.25, 1)
+    with pytest.raises(ImageError) as caught:
+        model.caption(paths, look_at=box)
+    assert str(caught.value) == (
+        f"{str(paths[0])!r}: of the box (0, 0, 0.25, 1) the model sees nothing; of this "
+        "photograph it sees 0.25, 0, 0.75, 1"
+    )
+    (_, wide), (_, square) = model.stream(paths, look_at=box)
+    assert isinstance(wide, ImageError)
+    assert isinstance(square, Caption) and (square.maps()[:, :, 2:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("how", "problem"),
+    [
+        ({"begin": "a zebra"}, "begin has 'zebra', which is none of the 9 words that tiny knows; "),
+        ({"begin": ["a dog"]}, "begin has 'a dog', which is none of the 9 words that tiny knows; "),
+        ({"begin": "a <end>"}, "begin has "),
+        ({"begin": "a dog on grass a"}, "begin has 5 words: expected fewer than max_words, 5"),
+        ({"begin": "..."}, "'...': has no words"),
+        ({"begin": 5}, "5: is no text"),
+        ({"look_at": (0, 0, 2, 1)}, "look_at is (0, 0, 2, 1): expected a box"),
+        ({"look_at": np.ones((2, 2), bool)}, "look_at is a mask (2, 2) with 4 cells: expected (8,"),
+        ({"look_from": 2}, "look_from is 2: say by look_at where to look from there"),
+    ],
+)
+def test_steering_that_cannot_be_is_one_line(
+    model: CaptionModel, photo: Path, how: Any, problem: str
+) -> None:
+    for ask in (
+        lambda: model.caption(photo, **how),
+        lambda: next(model.stream([photo], **how)),
+        lambda: model.sample(photo, **how),
+    ):
+        with pytest.raises(ValueError) as caught:
+            ask()
+        assert str(caught.value).startswith(problem)
+        assert "\n" not in str(caught.value)

@@ -16,6 +16,7 @@ from showattend.captioner import Captioner
 from showattend.config import SearchSettings
 from showattend.decoder import Scene
 from showattend.search import Caption, Regions, attend, beam_search, pick_words
+from showattend.steering import Steering
 from showattend.tokenizer import ptb_tokens
 from showattend.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 
@@ -98,16 +99,21 @@ def test_a_beam_wide_enough_ranks_all_sentences(
 
 
 def plain_beam_search(
-    exact: Table, prefix: Table, search: SearchSettings, *, stops_early: bool
+    exact: Table,
+    prefix: Table,
+    search: SearchSettings,
+    *,
+    stops_early: bool,
+    begin: tuple[int, ...] = (),
 ) -> list[tuple[int, ...]]:
     """The documented search on tables of log-probabilities, one caption after the other."""
 
     def ranked(words: tuple[int, ...]) -> float:
         return rank(exact[words], len(words), search.length_penalty)
 
-    live: list[tuple[int, ...]] = [()]
+    live: list[tuple[int, ...]] = [begin]
     ended: list[tuple[int, ...]] = []
-    for length in range(1, search.max_words + 1):
+    for length in range(len(begin) + 1, search.max_words + 1):
         ended = sorted([*ended, *(w for w in live if w)], key=ranked, reverse=True)
         ended = ended[: search.beam_size]
         longer = [(*words, word) for words in live for word in IDS]
@@ -141,6 +147,71 @@ def test_a_narrow_beam_is_the_documented_search(
     assert [ids(caption) for caption in found] == expected
     if length_penalty == 0.0:  # where the rule loses nothing
         assert expected == plain_beam_search(exact, prefix, search, stops_early=False)
+
+
+begins = st.lists(st.sampled_from(IDS), min_size=1, max_size=3).map(tuple)
+
+
+@some
+@given(
+    seed=seeds,
+    begin=begins,
+    beam_size=st.integers(2, 5),
+    length_penalty=st.sampled_from([0.0, 0.7, 2.0]),
+)
+def test_given_words_are_gone_on_from_by_the_documented_search(
+    make_captioner: MakeCaptioner,
+    seed: int,
+    begin: tuple[int, ...],
+    beam_size: int,
+    length_penalty: float,
+) -> None:
+    """Up to the longest beginning that there may be, with log p of all words."""
+    captioner = captioner_of(make_captioner, seed)
+    scene = scene_of(captioner, seed=seed)
+    exact, prefix = log_probs_of(captioner, scene, 4)
+    search = SearchSettings(beam_size=beam_size, max_words=4, length_penalty=length_penalty)
+    (found,) = beam_search(captioner, WORDS, scene, search, Steering(begin=begin))
+    expected = plain_beam_search(exact, prefix, search, stops_early=True, begin=begin)
+    assert [ids(caption) for caption in found] == expected
+    for caption in found:
+        assert caption.log_prob == pytest.approx(exact[ids(caption)], abs=1e-4)
+        assert caption.weights.shape == (len(caption.words), 6)
+
+
+@some
+@given(seed=seeds, begin=begins)
+def test_given_words_are_gone_on_from_greedily(
+    make_captioner: MakeCaptioner, seed: int, begin: tuple[int, ...]
+) -> None:
+    captioner = captioner_of(make_captioner, seed)
+    scene = scene_of(captioner, seed=seed)
+    exact, prefix = log_probs_of(captioner, scene, 4)
+    words = begin
+    while len(words) < 4:
+        best = max(((*words, word) for word in IDS), key=lambda longer: prefix[longer])
+        if exact[words] >= prefix[best]:
+            break
+        words = best
+    search = SearchSettings(beam_size=1, max_words=4)
+    ((caption,),) = beam_search(captioner, WORDS, scene, search, Steering(begin=begin))
+    assert ids(caption) == words
+    assert caption.log_prob == pytest.approx(exact[words], abs=1e-4)
+
+
+def test_samples_begin_with_the_given_words(make_captioner: MakeCaptioner) -> None:
+    captioner = captioner_of(make_captioner, scale=1.0)
+    drawn = pick_words(
+        captioner,
+        WORDS,
+        scene_of(captioner, 8),
+        max_words=6,
+        temperature=2.0,
+        generator=torch.Generator().manual_seed(0),
+        steering=Steering(begin=IDS[:2]),
+    )
+    assert all(caption.words[:2] == ("dog", "cat") for caption in drawn)
+    assert len({caption.words for caption in drawn}) > 1
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 5])

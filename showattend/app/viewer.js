@@ -476,7 +476,7 @@ const showattend = (() => {
         step += 1;
         if (step >= this.steps) this.stop();
       };
-      this.stop();
+      clearInterval(this.timer);
       this.timer = setInterval(forward, every);
       this.player.textContent = '■ Stop';
       forward();
@@ -512,7 +512,7 @@ const showattend = (() => {
     };
     document.addEventListener('keydown', (event) => {
       const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      const busy = event.target.closest?.('input, textarea, select, canvas[tabindex], [role="tab"], [role="dialog"], .gallery');
+      const busy = event.target.closest?.('input, textarea, select, canvas[tabindex], [role="tab"], [role="dialog"]');
       const open = element.offsetParent !== null; // not on a tab that is closed
       if (move && stages[props.name] && open && !busy && !event.ctrlKey && !event.altKey && !event.metaKey) {
         stages[props.name].move(move);

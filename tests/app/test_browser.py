@@ -359,13 +359,13 @@ def test_all_can_be_done_by_keyboard(visit: Visit, server: Server) -> None:
     page.locator("#examples button").first.focus()
     page.keyboard.press("Enter")
     view = visit.await_views(1)
-    page.locator("body").focus()
-    word = current(view)
-    page.keyboard.press("ArrowRight")
-    assert current(view) != word
+    words = view.locator(".sa-chip").all_inner_texts()
+    for moved in (2, 3):
+        page.keyboard.press("ArrowRight")
+        assert current(view) == words[moved]
     view.locator(".sa-chip >> nth=1").focus()
     page.keyboard.press("Enter")
-    assert current(view) == word
+    assert current(view) == words[1]
     page.get_by_role("tab", name="Caption").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
@@ -502,7 +502,7 @@ def test_a_bad_file_gives_a_readable_line(visit: Visit, server: Server, tmp_path
 def test_hostile_uploads_are_refused_in_one_line_and_harm_nothing(server: Server) -> None:
     api = f"{server.url}/gradio_api"
     for name, content, line in (
-        ("bomb.png", _bomb(), "bomb.png: has 50000 x 50000 pixels"),
+        ("bomb.png", _bomb(), "bomb.png: has too many pixels"),
         ("strip.png", _png(Image.new("RGB", (10_000, 8))), "strip.png: has 10000 x 8 pixels"),
         ("page.jpg", b"<html><script>alert(1)</script>", "page.jpg: is no image that can be read"),
         ("half.png", _png(Image.open(PHOTOGRAPH))[:5000], "half.png: "),

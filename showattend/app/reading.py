@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from showattend.app.uploads import open_upload
+from showattend.channels import told_channels
 from showattend.files import told_heads, told_weights
 from showattend.images import Resize
 from showattend.overlay import DISPLAY_SIDE, save_animation, save_figure
@@ -93,13 +94,14 @@ def as_json(reading: Reading, chosen: int = 0) -> dict[str, Any]:
     """Everything that was read, for programs; `maps` are T maps of the grid, row by row.
 
     Beside the maps of a hard look, `alpha` holds those of the distribution that it comes from; with
-    several heads `heads` holds each one's.
+    several heads `heads` holds each one's, and `channels` the gates of channel attention.
     """
     return {
         "photograph": reading.name,
         "model": reading.model,
         "length_penalty": reading.length_penalty,
         "chosen": chosen,
+        **_told_channels(reading),
         "captions": [
             {
                 "text": caption.text,
@@ -111,6 +113,12 @@ def as_json(reading: Reading, chosen: int = 0) -> dict[str, Any]:
             for caption in reading.captions
         ],
     }
+
+
+def _told_channels(reading: Reading) -> dict[str, Any]:
+    """All gates of channel attention, where the model has any; they are the photograph's."""
+    gates = reading.captions[0].gates
+    return {"channels": told_channels(gates, every=True)} if gates else {}
 
 
 def _told_maps(caption: Caption) -> dict[str, Any]:

@@ -331,6 +331,17 @@ const showattend = (() => {
     body.replaceChildren(cells, told);
   };
 
+  /** Of every gated place of the network the channels that it turned up and down the most. */
+  const channels = (reading) => (body) => {
+    const list = (pairs) => pairs.map(([channel, gate]) => `${channel} × ${gate.toFixed(2)}`).join(', ');
+    body.replaceChildren(
+      make('table', { class: 'sa-table' },
+        make('thead', {}, make('tr', {}, ...['Where', 'Turned up', 'Turned down'].map((name) => make('th', { class: 'sa-words' }, name)))),
+        make('tbody', {}, ...reading.view.channels.map(({ where, strongest, weakest }) =>
+          make('tr', {}, ...[where, list(strongest), list(weakest)].map((text) => make('td', { class: 'sa-words' }, text)))))),
+      make('p', { class: 'sa-faint' }, 'A channel’s number, and the factor (0 to 2) by which channel attention multiplies it; 1 changes nothing.'));
+  };
+
   const table = (words, lines, top, { frames, point, ends }) => {
     const count = lines[0].length, high = 22, wide = Math.max(3, Math.min(36, Math.floor(760 / count)));
     const canvas = make('canvas', { width: count * wide, height: words.length * high, role: 'img', 'aria-label': 'Weights of all words' });
@@ -392,6 +403,7 @@ const showattend = (() => {
       this.folds = this.readings.flatMap((reading) => [
         { reading, ...folded(name(reading, 'All words at once'), allWords(reading, () => this.strength)) },
         { reading, ...folded(name(reading, 'Words by cells'), matrix(reading)) },
+        ...(reading.view.channels.length ? [{ reading, ...folded(name(reading, 'Channels that fired'), channels(reading)) }] : []),
         ...(reading.said.heard.length ? [{ reading, ...folded(name(reading, 'Words by words'), wordMatrix(reading)) }] : []),
       ]);
       this.player = make('button', { type: 'button', onclick: () => (this.timer ? this.stop() : this.play(PLAY_MS)) }, '▶ Play');

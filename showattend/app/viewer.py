@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from showattend.app.reading import Reading
+from showattend.channels import told_channels
 from showattend.images import seen_box
 from showattend.overlay import DIMMING, STRENGTH, palette, scale_top, windows
 from showattend.search import Caption
@@ -68,6 +69,7 @@ def _view(reading: Reading) -> dict[str, Any]:
     return {
         "title": reading.title,
         "penalty": reading.length_penalty,
+        "channels": told_channels(captions[0].gates),
         **photograph(reading),
         "captions": [
             {

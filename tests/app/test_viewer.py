@@ -69,6 +69,18 @@ def test_every_layer_and_head_by_name_after_their_mean(reading: Reading) -> None
     assert [each["name"] for each in view["captions"][0]["maps"]][1:] == ["head 1", "head 2"]
 
 
+def test_which_channels_fired(reading: Reading) -> None:
+    (view,) = told([reading])["views"]
+    assert view["channels"] == []
+    gates = {"grid": np.array([1.0, 0.5, 1.5], np.float32)}
+    caption = replace(reading.captions[0], gates=gates)
+    (view,) = told([replace(reading, captions=(caption,))])["views"]
+    (place,) = view["channels"]
+    assert place["where"] == "grid"
+    assert place["strongest"][0] == [2, 1.5]
+    assert place["weakest"][0] == [1, 0.5]
+
+
 def test_at_which_words_a_transformer_looked(reading: Reading) -> None:
     heard = np.arange(8, dtype=np.float32).reshape(2, 1, 2, 2)  # words, layers, heads, words
     (view,) = told([replace(reading, captions=reading.captions[1:], heard=(heard,))])["views"]

@@ -3,6 +3,7 @@
 No telemetry, no version check, no web fonts, and Gradio's own way of fetching URLs is shut.
 """
 
+import logging
 import os
 import signal
 import tempfile
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import gradio as gr
+from starlette.requests import ClientDisconnect
 
 from showattend.app.models import Models
 from showattend.app.page import build_page
@@ -42,6 +44,7 @@ def serve(
     offered.get(offered.names[0])  # a mistyped folder fails here, not at the first visitor
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the folder below goes too
     stay_home()
+    logging.getLogger("uvicorn.error").addFilter(one_line_if_broken_off)
     # Gradio serves whatever lies in its cache. By default all Gradio programs share one.
     with tempfile.TemporaryDirectory(prefix="showattend-") as cache:
         os.environ["GRADIO_TEMP_DIR"] = cache
@@ -88,6 +91,14 @@ def read_password(file: Path) -> tuple[str, str]:
 
 class PasswordError(ValueError):
     """A file of a password is none: one clear line."""
+
+
+def one_line_if_broken_off(record: logging.LogRecord) -> bool:
+    """A filter of the server's log: an upload that broke off is a line, and no traceback."""
+    if record.exc_info and isinstance(record.exc_info[1], ClientDisconnect):
+        record.msg, record.args = "an upload broke off", ()
+        record.exc_info = record.exc_text = None
+    return True
 
 
 def theme() -> gr.themes.Base:

@@ -366,8 +366,7 @@ def test_all_can_be_done_by_keyboard(visit: Visit, server: Server) -> None:
     view.locator(".sa-chip >> nth=1").focus()
     page.keyboard.press("Enter")
     assert current(view) == words[1]
-    page.get_by_role("tab", name="Caption").focus()
-    page.keyboard.press("ArrowRight")
+    page.get_by_role("tab", name="Steer").focus()
     page.keyboard.press("Enter")
     page.wait_for_selector(".sa-picker[data-ready]:visible")
     page.locator(".sa-pick").focus()

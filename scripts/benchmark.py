@@ -1,16 +1,19 @@
 #!/usr/bin/env python
 """Measure this machine: what the README's figures of speed and memory come from.
 
-    scripts/benchmark.py machine grids epoch caption score --root ../shared/flickr8k
+    scripts/benchmark.py machine grids epoch caption score page --root ../shared/flickr8k
 
 machine: matrix multiplication, in GFLOP/s. grids: all training and validation images encoded into
 an empty cache. epoch: one training epoch of configs/flickr8k_soft.yaml from cached grids. caption:
 the shipped model, cold from the command line, warm, and over a folder of 500. score: BLEU, ROUGE-L
 and CIDEr-D of the validation split, beside pycocoevalcap with its Java tokenizer (needs both).
+page: the web page in Debian's chromium (needs playwright), from the server's start to the first
+caption, and from the pointer on a word to its picture. scripts/crowd.py measures it under load.
 """
 
 import argparse
 import io
+import socket
 import subprocess
 import sys
 import tempfile
@@ -128,6 +131,45 @@ def pycocoevalcap_scores(
             scorer.compute_score(heard, said)
 
 
+def page(_: Settings) -> None:
+    """The web page in a browser: its cold start, and pointing at words."""
+    from playwright.sync_api import sync_playwright
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = [sys.executable, "-m", "showattend", "app", "--port", str(port)]
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
+        tab = browser.new_page(reduced_motion="reduce")
+        began = time.perf_counter()
+        with subprocess.Popen(server, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                process.stdout.readline()  # it says where it serves
+                served = time.perf_counter() - began
+                tab.goto(f"http://127.0.0.1:{port}")
+                tab.click("#examples button >> nth=0", timeout=60_000)
+                tab.wait_for_selector(".sa-viewer[data-ready] .sa-chip", timeout=60_000)
+                captioned = time.perf_counter() - began
+                each = sorted(tab.evaluate(_POINT))
+            finally:
+                process.terminate()
+        browser.close()
+    print(f"page: served after {served:.1f} s; first caption after {captioned:.1f} s")
+    middle, most = each[len(each) // 2], each[-1]
+    print(f"a word's picture is there after {middle:.0f} ms (median), at most {most:.0f} ms")
+
+
+_CHROMIUM = "/usr/bin/chromium"
+#: Milliseconds from the pointer on each word until its picture can be read back.
+_POINT = """() => [...document.querySelectorAll('.sa-chip')].slice(1).map((chip) => {
+  const canvas = document.querySelector('.sa-picture canvas'), began = performance.now();
+  chip.dispatchEvent(new PointerEvent('pointerover', {bubbles: true, pointerType: 'mouse'}));
+  canvas.getContext('2d').getImageData(0, 0, 1, 1);
+  return performance.now() - began;
+})"""
+
+
 def seconds_of(action: Callable[[], object]) -> float:
     began = time.perf_counter()
     action()
@@ -162,6 +204,7 @@ PARTS = {
     "epoch": epoch,
     "caption": caption,
     "score": score,
+    "page": page,
 }
 
 

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import NoReturn
 
 import gradio as gr
+import torch
 from starlette.requests import ClientDisconnect
 
 from showattend.app.models import Models
 from showattend.app.page import build_page
+from showattend.app.shared import AT_ONCE
 from showattend.app.viewer import script, style
 
 UPLOAD_LIMIT = "20mb"
@@ -44,6 +46,8 @@ def serve(
     offered.get(offered.names[0])  # a mistyped folder fails here, not at the first visitor
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the folder below goes too
     stay_home()
+    # Visitors share the cores, rather than each one's threads all of them.
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // AT_ONCE))
     logging.getLogger("uvicorn.error").addFilter(one_line_if_broken_off)
     # Gradio serves whatever lies in its cache. By default all Gradio programs share one.
     with tempfile.TemporaryDirectory(prefix="showattend-") as cache:

@@ -10,7 +10,7 @@ import gradio as gr
 
 from showattend.app.models import Models
 
-#: How many visitors are served at once; each uses one core.
+#: How many visitors are served at once; they share the cores.
 AT_ONCE = 2
 
 

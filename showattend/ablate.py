@@ -107,9 +107,13 @@ def check_runs(jobs: Sequence[Job]) -> None:
             continue
         ours = _of_training(resolve_pixels(job.settings))
         for key, planned, trained in differences(ours, _of_training(read_settings(path))):
+            remedy = (
+                f"add {key}={trained} to the command"
+                if key.startswith("data.")
+                else "take the plan back, or remove or rename the run's folder to train it anew"
+            )
             raise AblateError(
-                f"{path}: {key} is {trained!r}, and {planned!r} in the plan; take the plan back, "
-                "or remove or rename the run's folder to train it anew"
+                f"{path}: {key} is {trained!r}, and {planned!r} in the plan; {remedy}"
             )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 Curve = Sequence[Mapping[str, float]]  # an epoch each, as metrics.jsonl has them
 
 METRICS = "metrics.jsonl"
+_ABSURD = 1e15
 _PANELS = ("CIDEr-D", "BLEU-4", "loss")
 
 
@@ -21,10 +22,15 @@ def read_curve(run: Path) -> Curve:
     except (OSError, ValueError, RecursionError):
         return []
     return [
-        {name: value for name, value in epoch.items() if isinstance(value, int | float)}
+        {name: value for name, value in epoch.items() if _is_plain(value)}
         for epoch in epochs
         if isinstance(epoch, dict) and isinstance(epoch.get("epoch"), int)
     ]
+
+
+def _is_plain(value: object) -> bool:
+    """A number that can be drawn; others are of a damaged file."""
+    return isinstance(value, int | float) and abs(value) < _ABSURD
 
 
 def draw_curves(sides: Mapping[str, Mapping[str, Curve]]) -> str:

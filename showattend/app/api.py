@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from showattend.app.reading import as_json, read_photograph
-from showattend.app.shared import Shared, listen
+from showattend.app.shared import Shared, beams, listen
 from showattend.app.uploads import NOT_OURS, own_path, told_in_one_line
 
 
@@ -35,9 +35,9 @@ def caption(shared: Shared, photo: Any, model: str, beam_size: float) -> dict[st
     """
     path = own_path(photo, shared.cache)
     if path is None:
-        raise gr.Error(NOT_OURS)
+        raise gr.Error(NOT_OURS, print_exception=False)
     with told_in_one_line(path, _raise):
-        return as_json(read_photograph(shared.models.get(model), path, int(beam_size)))
+        return as_json(read_photograph(shared.models.get(model), path, beams(beam_size)))
     raise AssertionError("either read or refused")
 
 

@@ -13,15 +13,16 @@ from PIL import Image
 
 from showattend.app.downloads import Handed, hand_out
 from showattend.app.shared import Shared, listen
-from showattend.app.uploads import open_upload, own_path, refusal, told_in_one_line, warn
+from showattend.app.uploads import listed, open_upload, own_path, refusal, told_in_one_line
 from showattend.app.viewer import data_url, jpeg
 from showattend.images import ImageError
 from showattend.predict import CaptionModel
 from showattend.search import Caption
 
 MOST = 200  # photographs at once
-_AT_ONCE = 8
+_AT_ONCE = 4  # open; the largest that are taken fill 150 MB each
 _THUMBNAIL = 120  # pixels
+_LONGEST_NAME = 255
 _SENTENCE_ENDS = (".", "!", "?")
 
 #: Rows of image and alt text.
@@ -54,22 +55,19 @@ def describe_all(shared: Shared, records: Any, name: str) -> Iterator[list[Any]]
     Args:
         records: Gradio's records of uploaded files, or None.
     """
-    given = [(record, own_path(record, shared.cache)) for record in records or []]
-    paths = [path for _, path in given if path is not None]
-    if not 1 <= len(paths) <= MOST:
-        warn(f"{len(paths)} photographs: choose 1 to {MOST}")
-        yield ["", [], gr.Column(visible=False)]
-        return
     with told_in_one_line():
+        given = listed(records, "photographs", 1, MOST)
         model = shared.models.get(name)
+        known = [(record, own_path(record, shared.cache)) for record in given]
+        files = [(path, _name(record, path)) for record, path in known if path is not None]
         rows: Rows = []
         shown: list[str] = []
-        for start in range(0, len(paths), _AT_ONCE):
-            for row, markup in _describe(model, paths[start : start + _AT_ONCE]):
+        for start in range(0, len(files), _AT_ONCE):
+            for row, markup in _describe(model, files[start : start + _AT_ONCE]):
                 rows.append(row)
                 shown.append(markup)
-            yield [_table(shown, len(paths)), [], gr.Column(visible=False)]
-        yield [_table(shown, len(paths)), rows, gr.Column(visible=True)]
+            yield [_table(shown, len(files)), [], gr.Column(visible=False)]
+        yield [_table(shown, len(files)), rows, gr.Column(visible=bool(rows))]
 
 
 def alt_text(caption: Caption) -> str:
@@ -87,21 +85,29 @@ def as_csv(rows: Rows) -> Handed:
     return {"name": "alt_texts.csv", "url": data_url(text.getvalue().encode(), "text/csv")}
 
 
-def _describe(model: CaptionModel, paths: Sequence[str]) -> Iterator[tuple[tuple[str, str], str]]:
-    """A row for the file, and one for the page, of each photograph.
+def _name(record: Any, path: str) -> str:
+    """As the visitor has it; Gradio keeps uploads under names without special letters."""
+    name = record.get("orig_name")
+    plain = isinstance(name, str) and name.isprintable() and len(name) <= _LONGEST_NAME
+    return name if name and plain else Path(path).name
+
+
+def _describe(
+    model: CaptionModel, files: Sequence[tuple[str, str]]
+) -> Iterator[tuple[tuple[str, str], str]]:
+    """A row for the file, and one for the page, of each photograph (path, name).
 
     One without a caption has an empty alt text in the file.
     """
-    opened = [_open(path) for path in paths]
+    opened = [_open(path) for path, _ in files]
     captions = iter(model.caption([photo for photo in opened if isinstance(photo, Image.Image)]))
-    for path, photo in zip(paths, opened, strict=True):
+    for (path, name), photo in zip(files, opened, strict=True):
         if isinstance(photo, Image.Image):
             text, picture = alt_text(next(captions)), f'<img src="{_thumbnail(photo)}" alt="">'
             said = html.escape(text)
         else:
             text, picture = "", ""
             said = f'<span class="sa-faint">no alt text: {html.escape(refusal(photo, path))}</span>'
-        name = Path(path).name
         cells = f'<td>{picture}</td><td>{html.escape(name)}</td><td class="sa-words">{said}</td>'
         yield (name, text), f"<tr>{cells}</tr>"
 

@@ -7,7 +7,7 @@ import gradio as gr
 
 from showattend.app.downloads import add_downloads
 from showattend.app.reading import Reading, read_photograph
-from showattend.app.shared import Shared, listen
+from showattend.app.shared import Shared, beams, listen
 from showattend.app.steer_tab import pickable
 from showattend.app.uploads import NOT_OURS, own_path, told_in_one_line, warn
 from showattend.app.viewer import add_viewer, told
@@ -63,5 +63,5 @@ def _read(shared: Shared, photo: Any, name: str, beam_size: float) -> Reading | 
         warn(NOT_OURS)
         return None
     with told_in_one_line(path):
-        return read_photograph(shared.models.get(name), path, int(beam_size))
+        return read_photograph(shared.models.get(name), path, beams(beam_size))
     return None

@@ -9,12 +9,14 @@ from typing import Any
 import gradio as gr
 
 from showattend.app.reading import Reading, reading_of
-from showattend.app.shared import Shared, listen
+from showattend.app.shared import QUIET, Shared, beams, listen
 from showattend.app.uploads import (
     NOT_OURS,
     VisitorError,
+    listed,
     open_upload,
     own_path,
+    text,
     told_in_one_line,
     warn,
 )
@@ -26,7 +28,7 @@ from showattend.search import Caption, words_of
 from showattend.vocabulary import UNKNOWN
 
 MOST_MODELS = 3
-MOST_WORDS = 40  # of a sentence
+MOST_WORDS, MOST_LETTERS = 40, 300  # of a sentence
 _TABLE = '<table class="sa-table">'
 _HINT = '<p class="sa-hint">Choose a photograph and models, then press Compare.</p>'
 _SENTENCE_NOTE = (
@@ -50,7 +52,7 @@ def add_compare_tab(shared: Shared) -> None:
             label="Your sentence (may be empty)",
             info="Where would each model look if it had to say this, and how likely is it?",
             placeholder="a dog runs through the grass",
-            max_length=300,
+            max_length=MOST_LETTERS,
         )
     button = gr.Button("Compare", variant="primary")
     captions = add_viewer("compared", _HINT)
@@ -62,32 +64,31 @@ def add_compare_tab(shared: Shared) -> None:
         [shared.photo, names, shared.beam_size, sentence],
         [captions, scores, said],
     )
+    gr.on([shared.photo.change], lambda: (None, "", None), None, [captions, scores, said], **QUIET)
 
 
-def compare(
-    shared: Shared, photo: Any, names: Sequence[str], beam_size: float, sentence: str
-) -> list[Any]:
+def compare(shared: Shared, photo: Any, names: Any, beam_size: Any, sentence: Any) -> list[Any]:
     """For the outputs captions, scores and said."""
     path = own_path(photo, shared.cache)
     if path is None:
         warn("Choose a photograph first." if photo is None else NOT_OURS)
         return [None, "", None]
     with told_in_one_line(path):
-        words = _words(sentence)
-        if not 1 <= len(names) <= MOST_MODELS:
-            raise VisitorError(f"{len(names)} models chosen: choose 1 to {MOST_MODELS}")
+        words = _words(text(sentence, "your sentence", MOST_LETTERS))
+        names = listed(names, "models", 1, MOST_MODELS)
         models = [shared.models.get(name) for name in names]
+        titles = [shared.models.title(name) for name in names]
         photograph, name = open_upload(path), Path(path).stem
         readings = []
-        for model in models:
-            (captions,) = model.candidates([photograph], beam_size=int(beam_size))
-            readings.append(reading_of(model, name, photograph, captions))
+        for model, title in zip(models, titles, strict=True):
+            (captions,) = model.candidates([photograph], beam_size=beams(beam_size))
+            readings.append(reading_of(model, name, photograph, captions, title))
         if not words:
             return [told(readings), "", None]
         forced = [model.attend(photograph, sentence) for model in models]
         said = [
-            reading_of(model, name, photograph, [caption])
-            for model, caption in zip(models, forced, strict=True)
+            reading_of(model, name, photograph, [caption], title)
+            for model, caption, title in zip(models, forced, titles, strict=True)
         ]
         return [told(readings), _scores(readings, models, forced, sentence), told(said)]
     return [None, "", None]
@@ -95,7 +96,7 @@ def compare(
 
 def _words(sentence: str) -> tuple[str, ...]:
     """Raises: VisitorError: there are too many, or signs alone."""
-    if not sentence.strip():
+    if not sentence:
         return ()
     try:
         words = words_of(sentence)

@@ -10,6 +10,7 @@ import gradio as gr
 
 from showattend.app.reading import Reading, as_json, draw_animation, draw_figure
 from showattend.app.shared import listen
+from showattend.app.uploads import VisitorError, told_in_one_line, whole
 from showattend.app.viewer import data_url
 
 #: {"name", "url"}, which viewer.js saves; None is no file.
@@ -53,7 +54,8 @@ def _figure(reading: Reading | None, choice: Any) -> Handed:
 
 def _animation(reading: Reading | None, choice: Any) -> Handed:
     def draw(path: Path, shown: Reading, index: int) -> None:
-        draw_animation(path, shown, shown.captions[index], float(choice["strength"]))
+        percent = whole(100 * choice["strength"], "overlay strength", 0, 100)
+        draw_animation(path, shown, shown.captions[index], percent / 100)
 
     return _drawn("words.gif", "image/gif", draw, reading, choice)
 
@@ -72,10 +74,16 @@ def _drawn(
     reading: Reading | None,
     choice: Any,
 ) -> Handed:
-    if reading is None or choice is None:
-        return None
-    index = range(len(reading.captions))[choice["captions"][0]]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, name)
-        draw(path, reading, index)
-        return {"name": f"{reading.name}_{name}", "url": data_url(path.read_bytes(), kind)}
+    with told_in_one_line():
+        if reading is None:
+            raise VisitorError("this page has forgotten the photograph: choose it again")
+        try:
+            index = whole(choice["captions"][0], "caption", 0, len(reading.captions) - 1)
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, name)
+                draw(path, reading, index)
+                url = data_url(path.read_bytes(), kind)
+        except (LookupError, TypeError):
+            raise VisitorError("no caption is laid open: choose the photograph again") from None
+        return {"name": f"{reading.name}_{name}", "url": url}
+    return None

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 from showattend.checkpoint import CheckpointError
 from showattend.predict import CaptionModel, load
@@ -28,6 +29,12 @@ class Models:
         """Whom the page compares unasked: soft and hard, else the first two."""
         known = ["soft", "hard"]
         return known if set(known) <= set(self.names) else self.names[:2]
+
+    def title(self, name: str) -> str:
+        """The last part of a folder's name, where no other model has the same."""
+        short = Path(name).name
+        alike = [other for other in self.names if Path(other).name == short]
+        return short if len(alike) == 1 else name
 
     def get(self, name: str) -> CaptionModel:
         """The model of that name.

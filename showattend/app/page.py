@@ -11,7 +11,7 @@ from showattend.app.caption_tab import add_caption_tab
 from showattend.app.compare_tab import add_compare_tab
 from showattend.app.models import Models
 from showattend.app.runs_tab import add_runs_tab
-from showattend.app.shared import Shared
+from showattend.app.shared import MOST_BEAMS, Shared
 from showattend.app.steer_tab import add_steer_tab, new_picker
 from showattend.app.uploads import EXAMPLES
 from showattend.config import SearchSettings
@@ -91,7 +91,7 @@ def _add_photograph(models: Models) -> Shared:
         )
         beam_size = gr.Slider(
             1,
-            10,
+            MOST_BEAMS,
             SearchSettings().beam_size,
             step=1,
             label="Beam size",

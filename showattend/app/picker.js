@@ -3,7 +3,7 @@
 
 showattend.picker = (() => {
   const { make, Picture } = showattend;
-  const picked = { cells: [] };
+  const picked = { rows: 0, columns: 0, cells: [] };
 
   class Picker {
     constructor(root, view, say) {
@@ -136,14 +136,14 @@ showattend.picker = (() => {
   const picker = (element, props, watch, trigger) => {
     const draw = () => {
       const root = element.querySelector('.sa-picker');
-      picked.cells = [];
+      Object.assign(picked, { rows: props.value?.rows, columns: props.value?.columns, cells: [] });
       if (props.value) picker.now = new Picker(root, props.value, (words) => trigger('select', { index: 0, value: words }));
       else root.innerHTML = props.hint;
     };
     watch('value', draw);
     draw();
   };
-  picker.cells = () => picked.cells;
+  picker.cells = () => picked;
   picker.clear = () => picker.now?.choose(new Set());
   return picker;
 })();

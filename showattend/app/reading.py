@@ -66,14 +66,18 @@ def reading_of(
     photo: Image.Image,
     captions: Sequence[Caption],
     title: str | None = None,
+    *,
+    bound: bool = False,
 ) -> Reading:
     """Captions that the model has written of an opened photograph.
 
     Args:
         title: None is the model's name, or the last part of its folder's.
+        bound: the look was bound to some cells; at which words a Transformer then looked is not
+            told.
     """
     heard: tuple[np.ndarray, ...] = ()
-    if model.checkpoint.decoder.kind == "transformer":
+    if not bound and model.checkpoint.decoder.kind == "transformer":
         heard = tuple(model.word_attention(photo, caption.words) for caption in captions)
     small = photo.copy()
     small.thumbnail((DISPLAY_SIDE, DISPLAY_SIDE))  # what is drawn on; a visit need not hold more

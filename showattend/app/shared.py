@@ -9,9 +9,16 @@ from typing import Any
 import gradio as gr
 
 from showattend.app.models import Models
+from showattend.app.uploads import whole
 
 #: How many visitors are served at once; they share the cores.
 AT_ONCE = 2
+
+
+#: For events that need no model and show nothing of their own.
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+#: More would let one visitor take the time of many.
+MOST_BEAMS = 10
 
 
 @dataclass(frozen=True)
@@ -51,3 +58,8 @@ def listen(
         "concurrency_limit": AT_ONCE,
     }
     return partial(gr.on, **(defaults | options))(list(triggers), fn, *components)
+
+
+def beams(asked: Any) -> int:
+    """The beam size that a request asks for. Raises: VisitorError: the page offers none such."""
+    return whole(asked, "beam size", 1, MOST_BEAMS)

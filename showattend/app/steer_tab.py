@@ -1,6 +1,5 @@
 """The visitor says where the model must look, and which words it must begin with."""
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,21 @@ import numpy as np
 import numpy.typing as npt
 
 from showattend.app.reading import Reading, reading_of
-from showattend.app.shared import Shared, listen
+from showattend.app.shared import QUIET, Shared, beams, listen
 from showattend.app.uploads import (
     NOT_OURS,
     VisitorError,
+    listed,
     open_upload,
     own_path,
+    text,
     told_in_one_line,
     warn,
+    whole,
 )
 from showattend.app.viewer import add_viewer, photograph, told
 from showattend.predict import CaptionModel
+from showattend.steering import Steer
 
 _HINT = '<p class="sa-hint">Choose a photograph first.</p>'
 _MOST_LETTERS = 200
@@ -81,14 +84,14 @@ def add_steer_tab(shared: Shared) -> None:
         [viewer],
         js=_WITH_CELLS,
     )
-    private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-    shared.picker.select(clicked, None, [begin], **private)
+    gr.on([shared.photo.change, shared.model.change], lambda: None, None, [viewer], **QUIET)
+    shared.picker.select(clicked, None, [begin], **QUIET)
     clear.click(
         lambda: (1, "", None),
         None,
         [look_from, begin, viewer],
         js="() => { showattend.picker.clear(); return []; }",
-        **private,
+        **QUIET,
     )
 
 
@@ -98,52 +101,59 @@ def clicked(event: gr.SelectData) -> str:
 
 
 def steer(
-    shared: Shared,
-    photo: Any,
-    name: str,
-    beam_size: float,
-    cells: Sequence[int],
-    look_from: float,
-    begin: str,
+    shared: Shared, photo: Any, name: Any, beam_size: Any, picked: Any, look_from: Any, begin: Any
 ) -> dict[str, Any] | None:
     """What the viewer shows: captions without steering and with it, side by side.
 
     Args:
-        cells: numbers of the grid's cells, row by row; none: the model looks where it likes.
+        picked: what `showattend.picker.cells()` tells: ``cells``, numbers of the cells of a grid of
+            ``rows`` and ``columns``, row by row; none: the model looks where it likes.
     """
     path = own_path(photo, shared.cache)
     if path is None:
         warn("Choose a photograph first." if photo is None else NOT_OURS)
         return None
     with told_in_one_line(path):
-        model = shared.models.get(name)
+        model, size = shared.models.get(name), beams(beam_size)
+        asked = _asked(model, picked, look_from, begin)
         opened, stem = open_upload(path), Path(path).stem
-        asked = _asked(model, cells, int(look_from), begin)
-        readings = []
-        for title, steering in (("free", {}), ("steered", asked)):
-            try:
-                (captions,) = model.candidates([opened], beam_size=int(beam_size), **steering)
-            except ValueError as error:  # what cannot be steered so
-                raise VisitorError(str(error)) from None
-            readings.append(reading_of(model, stem, opened, captions, title))
-        return told(readings)
+        try:  # first, for what cannot be steered so is found at once
+            (steered,) = model.candidates([opened], beam_size=size, **asked)
+        except ValueError as error:
+            raise VisitorError(str(error)) from None
+        (free,) = model.candidates([opened], beam_size=size)
+        bound = "look_at" in asked
+        return told(
+            [
+                reading_of(model, stem, opened, free, "free"),
+                reading_of(model, stem, opened, steered, "steered", bound=bound),
+            ]
+        )
     return None
 
 
-def _asked(model: CaptionModel, cells: Sequence[int], look_from: int, begin: str) -> dict[str, Any]:
+def _asked(model: CaptionModel, picked: Any, look_from: Any, begin: Any) -> Steer:
     """Raises: VisitorError: nothing is asked for, or there are no such cells; one line."""
-    asked: dict[str, Any] = {"begin": begin.strip()} if begin.strip() else {}
-    if cells:
-        asked |= {"look_at": _mask(model, cells), "look_from": look_from}
+    words = text(begin, "begin with", _MOST_LETTERS)
+    asked: Steer = {"begin": words} if words else {}
+    mask_hw = _mask(model, picked)
+    if mask_hw.any():
+        asked["look_at"] = mask_hw
+        asked["look_from"] = whole(look_from, "from word", 1, _LATEST)
     if not asked:
         raise VisitorError("choose cells on the photograph, or words to begin with")
     return asked
 
 
-def _mask(model: CaptionModel, cells: Sequence[int]) -> npt.NDArray[np.bool_]:
+def _mask(model: CaptionModel, picked: Any) -> npt.NDArray[np.bool_]:
+    """The cells that are picked, (h, w)."""
     shape = model.checkpoint.captioner.shape
-    mask_P = np.zeros(shape.height * shape.width, dtype=bool)
-    if not all(isinstance(cell, int) and 0 <= cell < len(mask_P) for cell in cells):
-        raise VisitorError(f"cells: expected numbers from 0 to {len(mask_P) - 1}")
-    mask_P[list(cells)] = True
-    return mask_P.reshape(shape.height, shape.width)
+    size = (shape.height, shape.width)
+    mask_hw = np.zeros(size, dtype=bool)
+    if not isinstance(picked, dict) or not (cells := picked.get("cells")):
+        return mask_hw
+    if (picked.get("rows"), picked.get("columns")) != size:
+        raise VisitorError("the grid is another model's: choose the cells again")
+    for cell in listed(cells, "cells", 1, mask_hw.size):
+        mask_hw.flat[whole(cell, "cell", 0, mask_hw.size - 1)] = True
+    return mask_hw

@@ -19,6 +19,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 NOT_OURS = "This photograph is not, or no longer, among the uploads: choose it again."
 MOST_ASPECT = 20
 _SECONDS_SHOWN = 20
+_LONGEST = 300  # letters of a line: requests may name things of any length
 
 
 def own_path(record: Any, cache: Path) -> str | None:
@@ -56,8 +57,9 @@ def open_upload(path: str) -> Image.Image:
 
 def refusal(error: Exception, path: str = "") -> str:
     """What a visitor is told of an error, without where on this machine the file lies."""
-    line = str(error)
-    return line.replace(path, Path(path).name) if path else line
+    line = " ".join(str(error).split())
+    line = line.replace(path, Path(path).name) if path else line
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
 
 
 def warn(line: str) -> None:
@@ -76,3 +78,41 @@ def told_in_one_line(path: str = "", say: Callable[[str], None] = warn) -> Itera
 
 class VisitorError(ValueError):
     """A visitor asks for what the page does not do: one clear line."""
+
+
+# --- what a request may hold is anything: a browser's limits are not the server's ----------------
+
+
+def whole(asked: Any, name: str, least: int, most: int) -> int:
+    """A whole number within bounds.
+
+    Raises:
+        VisitorError: it is something else; one line.
+    """
+    if isinstance(asked, int | float) and not isinstance(asked, bool) and least <= asked <= most:
+        return int(asked)
+    raise VisitorError(f"{name}: expected a number from {least} to {most}")
+
+
+def text(asked: Any, name: str, most: int) -> str:
+    """A text of at most so many letters, without spaces around it.
+
+    Raises:
+        VisitorError: it is something else; one line.
+    """
+    if isinstance(asked, str) and len(asked) <= most:
+        return asked.strip()
+    raise VisitorError(f"{name}: expected a text of at most {most} letters")
+
+
+def listed(asked: Any, name: str, least: int, most: int) -> list[Any]:
+    """A list of so many things, each once.
+
+    Raises:
+        VisitorError: it is something else; one line.
+    """
+    if isinstance(asked, list):
+        once = [each for place, each in enumerate(asked[: most + 1]) if each not in asked[:place]]
+        if len(asked) <= most and least <= len(once):
+            return once
+    raise VisitorError(f"{name}: choose {least} to {most}")

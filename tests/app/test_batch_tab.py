@@ -41,7 +41,7 @@ def test_every_photograph_gets_a_row_in_order(shared: Shared, draw: Draw, cache:
     records = [{"path": str(path)} for path in paths]
     name = shared.models.names[0]
     first, *_, (listed, rows, files) = describe_all(shared, records, name)
-    assert "8 of 9 photographs" in first[0]
+    assert "4 of 9 photographs" in first[0]
     assert first[1] == [] and not first[2].visible
     assert "9 of 9 photographs" in listed
     assert files.visible
@@ -64,9 +64,22 @@ def test_no_rows_are_no_file() -> None:
 def test_too_few_or_too_many_give_one_line(
     shared: Shared, photo: dict[str, Any], warned: list[str], count: int
 ) -> None:
-    ((listed, rows, files),) = describe_all(shared, [photo] * count, shared.models.names[0])
-    assert (listed, rows, files.visible) == ("", [], False)
-    assert warned == [f"{count} photographs: choose 1 to {MOST}"]
+    records = [photo | {"size": number} for number in range(count)]
+    assert list(describe_all(shared, records, shared.models.names[0])) == []
+    assert warned == [f"photographs: choose 1 to {MOST}"]
+
+
+def test_a_photograph_is_called_as_the_visitor_calls_it(
+    shared: Shared, photo: dict[str, Any]
+) -> None:
+    for name, expected in (
+        ("wow!, $1.jpg", "wow!, $1.jpg"),
+        ("a\nb", "beach.png"),
+        (5, "beach.png"),
+    ):
+        records = [photo | {"orig_name": name}]
+        *_, (_, rows, _) = describe_all(shared, records, shared.models.names[0])
+        assert rows[0][0] == expected
 
 
 def test_other_files_are_left_out(

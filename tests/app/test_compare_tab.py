@@ -1,12 +1,16 @@
 """Several models on a photograph, and on a sentence."""
 
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from showattend.app.compare_tab import compare
+from showattend.app.models import Models
 from showattend.app.shared import Shared
+from showattend.checkpoint import Checkpoint, save_checkpoint
 from showattend.images import open_photograph
 from showattend.metrics import score_captions
 
@@ -46,8 +50,11 @@ def test_a_sentence_is_scored_and_looked_for(shared: Shared, photo: dict[str, An
 @pytest.mark.parametrize(
     ("names", "sentence", "line"),
     [
-        ([], "", "0 models chosen: choose 1 to 3"),
-        (["a", "b", "c", "d"], "", "4 models chosen: choose 1 to 3"),
+        ([], "", "models: choose 1 to 3"),
+        (["a", "b", "c", "d"], "", "models: choose 1 to 3"),
+        (None, "", "models: choose 1 to 3"),
+        (["tiny"], 5, "your sentence: expected a text of at most 300 letters"),
+        (["tiny"], "a" * 301, "your sentence: expected a text of at most 300 letters"),
         (["/etc"], "", "/etc: not among the models of this page"),
         (["tiny"], ". !", "has no words; give a sentence such as"),
         (["tiny"], "a " * 41, "the sentence has 41 words: write at most 40"),
@@ -57,11 +64,12 @@ def test_what_cannot_be_compared_gives_one_line(
     shared: Shared,
     photo: dict[str, Any],
     warned: list[str],
-    names: list[str],
-    sentence: str,
+    names: Any,
+    sentence: Any,
     line: str,
 ) -> None:
-    names = [shared.models.names[0] if name == "tiny" else name for name in names]
+    if names == ["tiny"]:
+        names = shared.models.names[:1]
     assert compare(shared, photo, names, 3, sentence) == [None, "", None]
     (said,) = warned
     assert line in said
@@ -70,3 +78,15 @@ def test_what_cannot_be_compared_gives_one_line(
 def test_a_photograph_is_needed(shared: Shared, warned: list[str]) -> None:
     assert compare(shared, None, shared.models.names, 3, "") == [None, "", None]
     assert warned == ["Choose a photograph first."]
+
+
+def test_models_of_one_name_are_told_apart(
+    checkpoint: Checkpoint, shared: Shared, photo: dict[str, Any], tmp_path: Path
+) -> None:
+    names = [str(tmp_path / run / "best") for run in ("a", "b")]
+    for name in names:
+        save_checkpoint(Path(name), checkpoint)
+    both = replace(shared, models=Models(names))
+    captions, scores, _ = compare(both, photo, [*names, names[0]], 2, "a dog")
+    assert [view["title"] for view in captions["views"]] == names
+    assert all(f"<tr><th>{name}<td>" in scores for name in names)

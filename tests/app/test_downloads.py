@@ -37,11 +37,23 @@ def test_the_animation_has_the_strength_that_is_set(reading: Reading) -> None:
     assert pale != strong
 
 
-def test_without_a_reading_there_is_no_file(reading: Reading) -> None:
-    assert _figure(None, CHOICE) is None
-    assert _data(reading, None) is None
+@pytest.mark.parametrize(
+    "choice", [None, 5, {}, [], *({"captions": c} for c in ([], [2], ["0"], 1))]
+)
+def test_what_is_not_laid_open_is_no_file(reading: Reading, choice: Any, warned: list[str]) -> None:
+    assert _figure(reading, choice) is None
+    (line,) = warned
+    assert line.endswith(("choose the photograph again", "expected a number from 0 to 1"))
 
 
-def test_a_caption_that_is_not_there_is_no_file(reading: Reading) -> None:
-    with pytest.raises(IndexError):
-        _figure(reading, CHOICE | {"captions": [2]})
+@pytest.mark.parametrize("strength", [-0.1, 1.1, float("nan"), "x", None])
+def test_a_strength_out_of_range_is_no_file(
+    reading: Reading, strength: Any, warned: list[str]
+) -> None:
+    assert _animation(reading, CHOICE | {"strength": strength}) is None
+    assert len(warned) == 1
+
+
+def test_a_photograph_that_is_forgotten_is_said_so(warned: list[str]) -> None:
+    assert _data(None, CHOICE) is None
+    assert warned == ["this page has forgotten the photograph: choose it again"]

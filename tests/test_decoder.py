@@ -69,16 +69,17 @@ lengths_of_batches = (
 def test_teaching_is_stepping_through_every_caption(
     make_decoder: MakeDecoder, kind: str, lengths: list[list[int]], seed: int
 ) -> None:
-    """Logits, targets and attention, whatever the lengths and their order.
+    """Logits, targets and attention, whatever the lengths and their order; in float64.
 
     Of a Transformer this says that its cache changes nothing, and that no later word is seen.
     """
-    decoder = make_decoder(seed, scale=2.0, **KINDS[kind])
+    decoder = make_decoder(seed, scale=2.0, **KINDS[kind]).double()
     words_BKT = ragged(lengths, seed)
-    grid_BPC = seeded(len(lengths), 6, 5, seed=seed)
+    grid_BPC = seeded(len(lengths), 6, 5, seed=seed).double()
     taught = decoder.teach(decoder.look(grid_BPC), words_BKT)
     rows: dict[tuple[int, int, int], Tensor] = {}
-    alpha_BKTHP = torch.zeros(*words_BKT.shape, decoder.layers * decoder.heads, 6)
+    heads = decoder.layers * decoder.heads
+    alpha_BKTHP = torch.zeros(*words_BKT.shape, heads, 6, dtype=torch.float64)
     for b, of_image in enumerate(lengths):
         scene = decoder.look(grid_BPC[b : b + 1])
         for k, length in enumerate(of_image):
@@ -90,9 +91,7 @@ def test_teaching_is_stepping_through_every_caption(
                 alpha_BKTHP[b, k, t] = step.alpha_BKHP[0, 0]
     ordered = sorted(rows)
     logits_NV = torch.stack([rows[key] for key in ordered])
-    torch.testing.assert_close(
-        taught.logits_NV, logits_NV, atol=1e-4, rtol=1e-4
-    )  # of numbers to 20
+    torch.testing.assert_close(taught.logits_NV, logits_NV)
     assert taught.targets_N.tolist() == [int(words_BKT[b, k, t]) for t, b, k in ordered]
     torch.testing.assert_close(taught.alpha_BKTHP, alpha_BKTHP)
     assert torch.equal(taught.spoken_BKT, words_BKT != PAD)

@@ -15,10 +15,13 @@ import torch
 from conftest import MakeDecoder, ragged
 from PIL import Image
 
-from showattend import app, scorecard
+from showattend import scorecard
 from showattend import train as train_module
 from showattend.ablate import check_runs
 from showattend.ablation_plan import AblateError, Job
+from showattend.app import caption_tab, uploads
+from showattend.app.models import Models
+from showattend.app.shared import Shared
 from showattend.boxes import load_boxes
 from showattend.captioner import Captioner
 from showattend.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
@@ -609,11 +612,12 @@ def test_what_takes_photographs_alone_says_so(
     run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warned: list[str] = []
-    monkeypatch.setattr(app.gr, "Warning", lambda line, **_: warned.append(line))
+    monkeypatch.setattr(uploads.gr, "Warning", lambda line, **_: warned.append(line))
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     photo = {"path": str(tmp_path / "a.png"), "meta": {"_type": "gradio.FileData"}}
-    shown = app._caption(app.Models([str(run_folder)]), tmp_path, photo, str(run_folder), 3, 0.6)
-    assert shown[0] == ()
+    nothing: Any = None
+    shared = Shared(Models([str(run_folder)]), tmp_path, *[nothing] * 5)
+    assert caption_tab.caption(shared, photo, str(run_folder), 3)[0] is None
     assert "has no CNN to look at a photograph" in warned[0]
     job = Job("row", 0, 1, run_folder, check_settings(tree(), "here"))
     with pytest.raises(AblateError, match=r"encoder\.name is regions: a plan times photographs"):

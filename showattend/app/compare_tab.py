@@ -64,7 +64,14 @@ def add_compare_tab(shared: Shared) -> None:
         [shared.photo, names, shared.beam_size, sentence],
         [captions, scores, said],
     )
-    gr.on([shared.photo.change], lambda: (None, "", None), None, [captions, scores, said], **QUIET)
+    gr.on(
+        [shared.photo.change],
+        None,
+        None,
+        [captions, scores, said],
+        js="() => [null, '', null]",
+        **QUIET,
+    )
 
 
 def compare(shared: Shared, photo: Any, names: Any, beam_size: Any, sentence: Any) -> list[Any]:

@@ -84,7 +84,10 @@ def add_steer_tab(shared: Shared) -> None:
         [viewer],
         js=_WITH_CELLS,
     )
-    gr.on([shared.photo.change, shared.model.change], lambda: None, None, [viewer], **QUIET)
+    # What was steered on another photograph, or by another model, goes; the server is not asked.
+    gr.on(
+        [shared.photo.change, shared.model.change], None, None, [viewer], js="() => null", **QUIET
+    )
     shared.picker.select(clicked, None, [begin], **QUIET)
     clear.click(
         lambda: (1, "", None),

@@ -9,7 +9,7 @@ from showattend.app.downloads import add_downloads
 from showattend.app.reading import Reading, read_photograph
 from showattend.app.shared import Shared, beams, listen
 from showattend.app.steer_tab import pickable
-from showattend.app.uploads import NOT_OURS, own_path, told_in_one_line, warn
+from showattend.app.uploads import chosen_path, told_in_one_line
 from showattend.app.viewer import add_viewer, told
 
 #: Three sentences and a picture, until there is a photograph.
@@ -58,9 +58,8 @@ def caption(shared: Shared, photo: Any, name: str, beam_size: float) -> list[Any
 def _read(shared: Shared, photo: Any, name: str, beam_size: float) -> Reading | None:
     if photo is None:
         return None
-    path = own_path(photo, shared.cache)
+    path = chosen_path(photo, shared.cache)
     if path is None:
-        warn(NOT_OURS)
         return None
     with told_in_one_line(path):
         return read_photograph(shared.models.get(name), path, beams(beam_size))

@@ -11,14 +11,12 @@ import gradio as gr
 from showattend.app.reading import Reading, reading_of
 from showattend.app.shared import QUIET, Shared, beams, listen
 from showattend.app.uploads import (
-    NOT_OURS,
     VisitorError,
+    chosen_path,
     listed,
     open_upload,
-    own_path,
     text,
     told_in_one_line,
-    warn,
 )
 from showattend.app.viewer import add_viewer, told
 from showattend.metrics import score_captions
@@ -76,12 +74,12 @@ def add_compare_tab(shared: Shared) -> None:
 
 def compare(shared: Shared, photo: Any, names: Any, beam_size: Any, sentence: Any) -> list[Any]:
     """For the outputs captions, scores and said."""
-    path = own_path(photo, shared.cache)
+    path = chosen_path(photo, shared.cache)
     if path is None:
-        warn("Choose a photograph first." if photo is None else NOT_OURS)
         return [None, "", None]
     with told_in_one_line(path):
-        words = _words(text(sentence, "your sentence", MOST_LETTERS))
+        sentence = text(sentence, "your sentence", MOST_LETTERS)
+        words = _words(sentence)
         names = listed(names, "models", 1, MOST_MODELS)
         models = [shared.models.get(name) for name in names]
         titles = [shared.models.title(name) for name in names]
@@ -138,7 +136,7 @@ def _scores(
     ]
     notes = "".join(f"<p class='sa-faint'>{html.escape(line)}</p>" for line in unknown)
     table = markup(Table("model", rows, _SENTENCE_NOTE)).replace("<table>", _TABLE, 1)
-    title = f"Your sentence: “{sentence.strip()}”"
+    title = f"Your sentence: “{sentence}”"
     return (
         f'<div class="sa-heading">{html.escape(title)}</div>'
         f'<div class="sa-scroll">{table}</div>{notes}'

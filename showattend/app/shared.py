@@ -13,8 +13,6 @@ from showattend.app.uploads import whole
 
 #: How many visitors are served at once; they share the cores.
 AT_ONCE = 2
-
-
 #: For events that need no model and show nothing of their own.
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 #: More would let one visitor take the time of many.

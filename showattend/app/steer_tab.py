@@ -11,14 +11,12 @@ import numpy.typing as npt
 from showattend.app.reading import Reading, reading_of
 from showattend.app.shared import QUIET, Shared, beams, listen
 from showattend.app.uploads import (
-    NOT_OURS,
     VisitorError,
+    chosen_path,
     listed,
     open_upload,
-    own_path,
     text,
     told_in_one_line,
-    warn,
     whole,
 )
 from showattend.app.viewer import add_viewer, photograph, told
@@ -112,9 +110,8 @@ def steer(
         picked: what `showattend.picker.cells()` tells: ``cells``, numbers of the cells of a grid of
             ``rows`` and ``columns``, row by row; none: the model looks where it likes.
     """
-    path = own_path(photo, shared.cache)
+    path = chosen_path(photo, shared.cache)
     if path is None:
-        warn("Choose a photograph first." if photo is None else NOT_OURS)
         return None
     with told_in_one_line(path):
         model, size = shared.models.get(name), beams(beam_size)

@@ -39,6 +39,14 @@ def own_path(record: Any, cache: Path) -> str | None:
     return path if inside and os.path.isfile(path) else None  # noqa: PTH113 (is_file can raise)
 
 
+def chosen_path(record: Any, cache: Path) -> str | None:
+    """As `own_path`; where there is none, a line in the page's corner says why."""
+    path = own_path(record, cache)
+    if path is None:
+        warn("Choose a photograph first." if record is None else NOT_OURS)
+    return path
+
+
 def open_upload(path: str) -> Image.Image:
     """The photograph at a path, upright and RGB.
 

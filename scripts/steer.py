@@ -23,10 +23,12 @@ import torch
 
 from showattend.bootstrap import resampled_sums
 from showattend.boxes import Box, load_boxes
+from showattend.checkpoint import CheckpointError
 from showattend.config import DataSettings
-from showattend.datasets import Picture, load_split
+from showattend.datasets import DataError, Picture, load_split
 from showattend.grids import model_pixels
 from showattend.grounding import seen_part
+from showattend.images import ImageError
 from showattend.nouns import singular
 from showattend.paired import Drawn, compare
 from showattend.pointing import SMALL, area
@@ -56,6 +58,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--root", type=Path, help="the Flickr8k folder")
     parser.add_argument("--boxes", type=Path, help="Flickr30k Entities, folder or JSON")
     arguments = parser.parse_args(argv)
+    if arguments.data == "flickr8k" and not (arguments.root and arguments.boxes):
+        parser.error("flickr8k needs --root and --boxes")
+    if arguments.beam < 1 or (arguments.images is not None and arguments.images < 1):
+        parser.error("--images and --beam: expected 1 or more")
     model, began = load(arguments.model), time.perf_counter()
     if arguments.data == "shapes":
         shapes(model, arguments.images or 200, arguments.beam)
@@ -210,4 +216,7 @@ def search(
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (CheckpointError, DataError, ImageError, OSError) as error:
+        raise SystemExit(f"steer: error: {error}") from None

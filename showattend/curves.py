@@ -1,11 +1,12 @@
 """Learning curves: what the runs scored after every epoch, in one picture."""
 
-import base64
 import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from showattend.data_urls import data_url
 
 Curve = Sequence[Mapping[str, float]]  # an epoch each, as metrics.jsonl has them
 
@@ -52,8 +53,8 @@ def draw_curves(sides: Mapping[str, Mapping[str, Curve]]) -> str:
     figure.axes[0].legend(frameon=False)
     file = io.BytesIO()
     figure.savefig(file, format="svg", metadata={"Date": None})
-    source = base64.b64encode(file.getvalue()).decode()
-    return f'<img alt="learning curves" src="data:image/svg+xml;base64,{source}">'
+    source = data_url(file.getvalue(), "image/svg+xml")
+    return f'<img alt="learning curves" src="{source}">'
 
 
 def _line(axes: Any, curve: Curve, name: str, colour: str, label: str | None) -> None:

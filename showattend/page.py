@@ -1,14 +1,13 @@
 """A page of the images that a model captions best and worst, with where it looked."""
 
-import base64
 import html
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from PIL import Image
 
 from showattend.box_overlay import box_figure
+from showattend.data_urls import jpeg_url
 from showattend.datasets import ImageId, Picture
 from showattend.images import Resize
 from showattend.overlay import caption_figure
@@ -88,7 +87,4 @@ def embedded(drawn: Image.Image, told: str) -> str:
     Args:
         told: in words, for who cannot see it.
     """
-    file = io.BytesIO()
-    drawn.convert("RGB").save(file, "JPEG", quality=80)
-    source = base64.b64encode(file.getvalue()).decode()
-    return f'<img alt="{html.escape(told)}" src="data:image/jpeg;base64,{source}">'
+    return f'<img alt="{html.escape(told)}" src="{jpeg_url(drawn.convert("RGB"), 80)}">'

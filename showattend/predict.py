@@ -420,11 +420,13 @@ class CaptionModel:
             raise ValueError(
                 f"begin has {len(words)} words: expected fewer than max_words, {max_words}"
             )
-        ids = self.checkpoint.vocabulary.encode_words(words)
+        vocabulary = self.checkpoint.vocabulary
+        ids = vocabulary.encode_words(words)
         if UNKNOWN in ids:
+            unknown = words[ids.index(UNKNOWN)]
             raise ValueError(
-                f"begin has {words[ids.index(UNKNOWN)]!r}, which is none of the "
-                f"{len(self.checkpoint.vocabulary)} words that {self.name} knows; choose another"
+                f"begin has {unknown!r}, which is none of the {len(vocabulary)} words that "
+                f"{self.name} knows; choose another{_such_as(vocabulary.near(unknown))}"
             )
         return tuple(ids)
 
@@ -494,6 +496,10 @@ class CaptionModel:
             return scene, steering
         cells_Bhw = torch.from_numpy(np.stack(cells)).to(captioner.device)
         return scene, replace(steering, cells_BP=cells_Bhw.flatten(1))
+
+
+def _such_as(words: Sequence[str]) -> str:
+    return f", such as {' or '.join(map(repr, words))}" if words else ""
 
 
 def _name(photograph: Photograph) -> str:

@@ -1,8 +1,6 @@
 """The HTML of some runs: how far they are, how their settings and scores differ, and pictures."""
 
-import base64
 import html
-import io
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +9,7 @@ import yaml
 
 from showattend.corpus import ScoreError
 from showattend.curves import draw_curves, read_curve
+from showattend.data_urls import jpeg_url
 from showattend.datasets import DataError, ImageId, Picture
 from showattend.images import ImageError
 from showattend.page import extremes
@@ -110,11 +109,8 @@ def _thumbnail(picture: Picture) -> str:
     except ImageError as error:
         return _trouble(str(error))
     photo.thumbnail((_SIDE, _SIDE))
-    file = io.BytesIO()
-    photo.save(file, "JPEG", quality=80)
     width, height = photo.size
-    source = base64.b64encode(file.getvalue()).decode()
-    return f'<img alt="" width={width} height={height} src="data:image/jpeg;base64,{source}">'
+    return f'<img alt="" width={width} height={height} src="{jpeg_url(photo, 80)}">'
 
 
 # --- elements -------------------------------------------------------------------------------------

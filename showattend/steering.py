@@ -14,6 +14,8 @@ from torch import Tensor
 
 from showattend.decoder import Scene
 
+_LONGEST = 60  # letters of what is repeated of a wrong look
+
 #: x0, y0, x1, y1 in fractions of the photograph, or the cells themselves, (h, w) bool.
 LookAt = Sequence[float] | npt.NDArray[np.bool_]
 
@@ -72,7 +74,10 @@ def check_steer(height: int, width: int, look_at: LookAt | None = None, look_fro
         if look_from > 1:
             raise ValueError(f"look_from is {look_from}: say by look_at where to look from there")
         return
-    given = np.asarray(look_at)
+    try:
+        given = np.asarray(look_at)
+    except ValueError:  # rows of unequal lengths
+        given = np.empty(0, dtype=object)
     if given.dtype == bool:
         if given.shape != (height, width) or not given.any():
             raise ValueError(
@@ -85,9 +90,15 @@ def check_steer(height: int, width: int, look_at: LookAt | None = None, look_fro
         numbers and (given >= 0).all() and (given <= 1).all() and (given[:2] < given[2:]).all()
     ):
         raise ValueError(
-            f"look_at is {look_at}: expected a box x0, y0, x1, y1 with x0 < x1 and y0 < y1 in "
-            "fractions of the photograph, 0 to 1, or a mask (h, w) of bool"
+            f"look_at is {_told(look_at)}: expected a box x0, y0, x1, y1 with x0 < x1 and y0 < y1 "
+            "in fractions of the photograph, 0 to 1, or a mask (h, w) of bool"
         )
+
+
+def _told(look_at: object) -> str:
+    """In one line, and not a long one: people hand in whole masks of numbers."""
+    line = " ".join(str(look_at).split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
 
 
 def cells_of(

@@ -1,5 +1,6 @@
 """Caption text <-> word ids."""
 
+import difflib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -54,6 +55,10 @@ class Vocabulary:
     def encode_words(self, words: Iterable[str]) -> list[int]:
         """The same of words as they are, such as those of a caption that was written."""
         return [self._ids.get(word, UNKNOWN) for word in words]
+
+    def near(self, word: str) -> list[str]:
+        """Words that are spelled like this one, the likest first; at most three."""
+        return difflib.get_close_matches(word, self._ids)
 
     def decode(self, ids: Iterable[int]) -> tuple[str, ...]:
         """Words of ids, up to the end mark; pad and start are left out."""

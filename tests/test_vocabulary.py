@@ -64,6 +64,13 @@ def test_unseen_words_become_the_unknown_word(vocabulary: Vocabulary) -> None:
     assert vocabulary.encode_words(["dog", "Dog", "a dog"]) == [5, UNKNOWN, UNKNOWN]
 
 
+def test_words_spelled_alike_are_near() -> None:
+    vocabulary = Vocabulary(["puppy", "dog", "pup", "grass"])
+    assert vocabulary.near("pupy") == ["puppy", "pup"]
+    assert vocabulary.near("zebra") == []
+    assert vocabulary.near("<ukn>") == []
+
+
 def test_a_caption_that_spells_a_special_is_no_mark(vocabulary: Vocabulary) -> None:
     said = "a <end> <pad> <start> <unk> dog"
     assert ptb_tokens(said) == said.split()  # else this test would ask nothing

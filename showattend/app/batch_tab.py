@@ -12,9 +12,10 @@ import gradio as gr
 from PIL import Image
 
 from showattend.app.downloads import Handed, hand_out
+from showattend.app.reading import JPEG_QUALITY
 from showattend.app.shared import Shared, listen
 from showattend.app.uploads import listed, open_upload, own_path, refusal, told_in_one_line
-from showattend.app.viewer import data_url, jpeg
+from showattend.data_urls import data_url, jpeg_url
 from showattend.images import ImageError
 from showattend.predict import CaptionModel
 from showattend.search import Caption
@@ -122,7 +123,7 @@ def _open(path: str) -> Image.Image | ImageError:
 def _thumbnail(photo: Image.Image) -> str:
     small = photo.copy()
     small.thumbnail((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BICUBIC)
-    return jpeg(small)
+    return jpeg_url(small, JPEG_QUALITY)
 
 
 def _table(rows: list[str], wanted: int) -> str:

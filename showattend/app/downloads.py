@@ -11,7 +11,7 @@ import gradio as gr
 from showattend.app.reading import Reading, as_json, draw_animation, draw_figure
 from showattend.app.shared import listen
 from showattend.app.uploads import VisitorError, told_in_one_line, whole
-from showattend.app.viewer import data_url
+from showattend.data_urls import data_url
 
 #: {"name", "url"}, which viewer.js saves; None is no file.
 Handed = dict[str, str] | None

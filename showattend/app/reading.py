@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ from PIL import Image
 
 from showattend.app.uploads import open_upload
 from showattend.channels import told_channels
+from showattend.data_urls import jpeg_url
 from showattend.files import told_heads, told_weights
 from showattend.images import Resize
 from showattend.overlay import DISPLAY_SIDE, save_animation, save_figure
 from showattend.predict import CaptionModel
 from showattend.search import Caption
+
+JPEG_QUALITY = 88  # of what the browser gets
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,11 @@ class Reading:
     length_penalty: float
     model: str
     heard: tuple[np.ndarray, ...] = ()
+
+    @cached_property
+    def photo_url(self) -> str:
+        """The photograph as the browser gets it; made once, for what shows it more than once."""
+        return jpeg_url(self.photo, JPEG_QUALITY)
 
     def rank(self, caption: Caption) -> float:
         """log p / (T + 1)^length_penalty, the number that the beam orders captions by."""

@@ -13,14 +13,17 @@ from typing import NoReturn
 
 import gradio as gr
 import torch
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 
 from showattend.app.models import Models
 from showattend.app.page import build_page
 from showattend.app.shared import AT_ONCE
+from showattend.app.upload_room import UploadRoom
 from showattend.app.viewer import script, style
 
 UPLOAD_LIMIT = "20mb"
+UPLOADS_BYTES = 4 << 30  # of all that are kept
 QUEUE_LIMIT = 32  # visitors waiting; the next one is told that the queue is full
 VISITS = 200  # whose photographs are remembered; a page opened before them starts anew
 
@@ -53,6 +56,7 @@ def serve(
     with tempfile.TemporaryDirectory(prefix="showattend-") as cache:
         os.environ["GRADIO_TEMP_DIR"] = cache
         page = build_page(offered, runs).queue(max_size=QUEUE_LIMIT)
+        room = Middleware(UploadRoom, folder=Path(cache), most_bytes=UPLOADS_BYTES)
         try:
             _, url, _ = page.launch(
                 server_name=host,
@@ -63,6 +67,7 @@ def serve(
                 share=False,
                 state_session_capacity=VISITS,
                 max_file_size=UPLOAD_LIMIT,
+                app_kwargs={"middleware": [room]},
                 enable_monitoring=False,
                 run_history=False,
                 ssr_mode=False,

@@ -17,6 +17,7 @@ from showattend.app.uploads import (
     open_upload,
     text,
     told_in_one_line,
+    warn,
     whole,
 )
 from showattend.app.viewer import add_viewer, photograph, told
@@ -123,6 +124,8 @@ def steer(
             raise VisitorError(str(error)) from None
         (free,) = model.candidates([opened], beam_size=size)
         bound = "look_at" in asked
+        if bound and all(len(each.words) < asked["look_from"] for each in steered):
+            warn(f"The captions end before word {asked['look_from']}: no word was steered.")
         return told(
             [
                 reading_of(model, stem, opened, free, "free"),

@@ -5,7 +5,6 @@ Arrays travel as base64 of little-endian float32.
 """
 
 import base64
-import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 
 import gradio as gr
 import numpy as np
-from PIL import Image
 
 from showattend.app.reading import Reading
 from showattend.channels import told_channels
@@ -21,7 +19,6 @@ from showattend.images import seen_box
 from showattend.overlay import DIMMING, STRENGTH, palette, scale_top, windows
 from showattend.search import Caption
 
-_JPEG_QUALITY = 88
 _FOLDER = Path(__file__).parent
 
 
@@ -44,7 +41,11 @@ def add_viewer(name: str, hint: str) -> gr.HTML:
 
 def script() -> str:
     """The page's own script, for its head; it begins with the scale that Python's pictures have."""
-    scale = {"palette": _base64(palette()), "strength": STRENGTH, "dimming": DIMMING}
+    scale = {
+        "palette": base64.b64encode(palette()).decode(),
+        "strength": STRENGTH,
+        "dimming": DIMMING,
+    }
     code = "\n".join(_read(name) for name in ("viewer.js", "picker.js"))
     return f"<script>\nconst SCALE = {json.dumps(scale)};\n{code}</script>"
 
@@ -90,7 +91,7 @@ def photograph(reading: Reading) -> dict[str, Any]:
     width, height = reading.photo.size
     _, rows, columns = reading.captions[0].maps().shape
     return {
-        "photo": jpeg(reading.photo),
+        "photo": reading.photo_url,
         "width": width,
         "height": height,
         "seen": seen_box(width, height, reading.resize),
@@ -141,19 +142,4 @@ def _head(layer: int, head: int, layers: int) -> str:
 
 
 def _floats(values: np.ndarray) -> str:
-    return _base64(np.ascontiguousarray(values, dtype="<f4").tobytes())
-
-
-def jpeg(picture: Image.Image) -> str:
-    buffer = io.BytesIO()
-    picture.save(buffer, "jpeg", quality=_JPEG_QUALITY)
-    return data_url(buffer.getvalue(), "image/jpeg")
-
-
-def data_url(content: bytes, kind: str) -> str:
-    """A file's content as a URL that holds it; `kind` is its media type."""
-    return f"data:{kind};base64,{_base64(content)}"
-
-
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode()
+    return base64.b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode()

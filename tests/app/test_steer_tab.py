@@ -26,6 +26,7 @@ def test_what_is_picked_on_is_the_photograph_with_the_best_captions_words(
     assert view == photograph(reading)
 
 
+@pytest.mark.usefixtures("warned")  # the tiny model writes short captions
 def test_the_look_is_bound_to_the_cells(shared: Shared, photo: dict[str, Any]) -> None:
     name = shared.models.names[0]
     told = steer(shared, photo, name, 3, CORNER, 2, "")
@@ -40,6 +41,16 @@ def test_the_look_is_bound_to_the_cells(shared: Shared, photo: dict[str, Any]) -
         assert [each["logProb"] for each in view["captions"]] == [
             each.log_prob for each in expected
         ]
+
+
+def test_captions_that_end_before_the_look_are_told_of(
+    shared: Shared, photo: dict[str, Any], warned: list[str]
+) -> None:
+    name = shared.models.names[0]
+    (captions,) = shared.models.get(name).candidates([photo["path"]], beam_size=3)
+    length = max(len(caption.words) for caption in captions)
+    assert steer(shared, photo, name, 3, CORNER, length + 1, "") is not None
+    assert warned == [f"The captions end before word {length + 1}: no word was steered."]
 
 
 def test_the_caption_begins_as_it_is_told(shared: Shared, photo: dict[str, Any]) -> None:

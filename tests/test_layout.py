@@ -72,6 +72,7 @@ LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 #: Libraries that are known to these modules alone.
 FENCES = {
     "gradio": {
+        "app.__init__",
         "app.uploads",
         "app.shared",
         "app.viewer",
@@ -103,6 +104,7 @@ LAZY = {
     "curves": {"matplotlib"},
     "matrix": {"matplotlib"},
     "regions": {"h5py"},  # an extra: those with .npz files need it not
+    "app.__init__": {"gradio"},  # within what keeps it from writing stubs
     "cli": {"*"},  # each command loads what it needs
 }
 

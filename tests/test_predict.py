@@ -365,7 +365,11 @@ def test_a_box_that_the_model_does_not_see_takes_nothing_from_the_others(
         ({"begin": "a zebra"}, "begin has 'zebra', which is none of the 9 words that tiny knows; "),
         ({"begin": ["a dog"]}, "begin has 'a dog', which is none of the 9 words that tiny knows; "),
         ({"begin": "a <end>"}, "begin has "),
-        ({"begin": "a dogg"}, "choose another, such as 'dog'"),
+        (
+            {"begin": "a dogg"},
+            "begin has 'dogg', which is none of the 9 words that tiny knows; choose another, such "
+            "as 'dog'",
+        ),
         ({"begin": "a dog on grass a"}, "begin has 5 words: expected fewer than max_words, 5"),
         ({"begin": "..."}, "'...': has no words"),
         ({"begin": 5}, "5: is no text"),

@@ -105,7 +105,7 @@ def test_cells_are_taken_as_they_are() -> None:
         ({"look_at": ("a", "b", "c", "d")}, "expected a box"),
         ({"look_at": "left"}, "look_at is left: expected a box"),
         ({"look_at": [[1, 0], [1]]}, r"look_at is \[\[1, 0\], \[1\]\]: expected a box"),
-        ({"look_at": np.ones((9, 99))}, r"look_at is \[\[1. 1. [1. ]{51}…: expected a box"),
+        ({"look_at": np.ones((9, 99))}, r"look_at is \[\[1. 1. [1. ]{52}…: expected a box"),
         ({"look_at": np.ones((3, 2), bool)}, r"look_at is a mask \(3, 2\) with 6 cells: expected "),
         ({"look_at": np.zeros((2, 3), bool)}, r"\(2, 3\) with 0 cells: expected \(2, 3\), as the "),
         ({"look_from": 0}, "look_from is 0: expected the number of a word, 1 or more"),

@@ -1,13 +1,21 @@
 """The whole model, and its builder from settings."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from showattend.captioner import Captioner, build_captioner
 from showattend.checkpoint import Checkpoint
-from showattend.config import ChannelAttentionSettings, DecoderSettings, EncoderSettings
+from showattend.config import (
+    ChannelAttentionSettings,
+    DecoderSettings,
+    EncoderSettings,
+    read_settings,
+)
 from showattend.encoder import EncoderError, GridShape, as_grid
 
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 CNN = EncoderSettings(name="test_efficientnet", stage=1, pretrained=False)
 FUSED = EncoderSettings(name="test_efficientnet", stage=2, fused=True, pretrained=False)
 LSTM = DecoderSettings(embedding=4, hidden=6, attention=3, projection=7)
@@ -19,6 +27,15 @@ def test_the_grid_has_the_shape_that_the_model_states(size: int, side: int) -> N
     assert captioner.shape == GridShape(side, side, 24)
     grid_BPC = captioner.grid(torch.zeros(2, 3, size, size))
     assert grid_BPC.shape == (2, side * side, 24)
+
+
+@pytest.mark.parametrize("name", ["coco_soft", "coco_hard", "coco_transformer"])
+def test_coco_is_seen_as_the_classic_grid(name: str) -> None:
+    """14 x 14 cells, as in the paper, of a ResNet's 2,048 channels."""
+    settings = read_settings(CONFIGS / f"{name}.yaml")
+    encoder = settings.encoder.model_copy(update={"pretrained": False})
+    captioner = build_captioner(encoder, settings.decoder, size=settings.pixels.size, words=9)
+    assert captioner.shape == GridShape(14, 14, 2048)
 
 
 @pytest.mark.parametrize("count", [1, 5])

@@ -29,6 +29,7 @@ def test_the_grid_has_the_shape_that_the_model_states(size: int, side: int) -> N
     assert grid_BPC.shape == (2, side * side, 24)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["coco_soft", "coco_hard", "coco_transformer"])
 def test_coco_is_seen_as_the_classic_grid(name: str) -> None:
     """14 x 14 cells, as in the paper, of a ResNet's 2,048 channels."""

@@ -40,6 +40,8 @@ LEVELS = [
         "bootstrap",
         "pointing",
         "reinforce",
+        "self_critical",
+        "cider_reward",
         "channels",
     },
     {"box_overlay"},

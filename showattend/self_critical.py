@@ -1,0 +1,105 @@
+"""Self-critical sequence training (Rennie et al. 2017, arXiv 1612.00563): captions are drawn from
+the model, and those that score above what it would otherwise say become likelier.
+
+    dL = -(r(w) - b) d log p(w | a),    w ~ p(w | a)
+
+Words are drawn and told in the same mode (without dropout) and from the same distribution: what a
+caption may not hold has no probability in either. tests/test_self_critical.py compares the estimate
+with the exact gradient over all captions.
+"""
+
+import torch
+from torch import Tensor
+
+from showattend.attention import Choice, argmax, straight_through
+from showattend.decoder import Decoder, Scene, take
+from showattend.vocabulary import END, PAD, START, UNKNOWN
+
+#: Never drawn; nor is the end mark as the first word: as in `search`.
+_FORBIDDEN = [PAD, START, UNKNOWN]
+
+
+@torch.no_grad()
+def draw(
+    decoder: Decoder, scene: Scene, captions: int, max_words: int, *, greedy: bool = False
+) -> Tensor:
+    """K captions an image from the model's distribution, or its likeliest words one by one.
+
+    Args:
+        max_words: a caption that has not ended by then is cut.
+
+    Returns:
+        Word ids and the end mark, then PAD, (B, K, T); a caption that was cut has no mark.
+    """
+    state = decoder.start(scene, captions)
+    shape = (len(scene.grid_BPC), captions)
+    last_BK = torch.full(shape, START, device=scene.grid_BPC.device)
+    ended_BK = torch.zeros(shape, dtype=torch.bool, device=last_BK.device)
+    words = []
+    for t in range(max_words):
+        step = decoder.step(scene, state, last_BK)
+        state = step.state
+        allowed_BKV = _allowed(step.logits_BKV, first=t == 0)
+        if greedy:
+            last_BK = allowed_BKV.argmax(dim=-1)
+        else:
+            chances_NV = allowed_BKV.softmax(dim=-1).flatten(0, 1)
+            last_BK = torch.multinomial(chances_NV, 1).view(shape)
+        words.append(last_BK.masked_fill(ended_BK, PAD))
+        ended_BK = ended_BK | (last_BK == END)
+        if bool(ended_BK.all()):
+            break
+    return torch.stack(words, dim=-1)
+
+
+def _allowed(logits_XV: Tensor, *, first: bool) -> Tensor:
+    forbidden = [*_FORBIDDEN, END] if first else _FORBIDDEN
+    logits_XV = logits_XV.clone()
+    logits_XV[..., forbidden] = -torch.inf
+    return logits_XV
+
+
+def without_marks(words_BKT: Tensor) -> list[list[list[int]]]:
+    """The captions as lists of ids."""
+    return [
+        [[index for index in ids if index not in (END, PAD)] for ids in captions]
+        for captions in words_BKT.tolist()
+    ]
+
+
+def log_probs(decoder: Decoder, scene: Scene, words_BKT: Tensor) -> Tensor:
+    """log p of every word that was drawn, with gradients, (B, K, T); 0 where none stands.
+
+    Hard attention looks at its likeliest cell, as when drawing, and gradients pass through.
+    """
+    choose: Choice = straight_through if decoder.own_choice is argmax else decoder.own_choice
+    # `teach` wants images and captions with the longest first.
+    length_BK = (words_BKT != PAD).sum(dim=-1)
+    images_B = length_BK.amax(dim=1).argsort(descending=True)
+    captions_BK = length_BK[images_B].argsort(dim=1, descending=True)
+    taught = decoder.teach(
+        scene.select(images_B), take(words_BKT[images_B], captions_BK), choose=choose
+    )
+    firsts = length_BK.numel()  # rows are ordered by position, and every caption has a first word
+    logits_NV = torch.cat(
+        [
+            _allowed(taught.logits_NV[:firsts], first=True),
+            _allowed(taught.logits_NV[firsts:], first=False),
+        ]
+    )
+    log_prob_N = logits_NV.log_softmax(dim=-1).gather(1, taught.targets_N.unsqueeze(1)).squeeze(1)
+    log_prob_BKT = taught.place(log_prob_N)
+    return take(log_prob_BKT, captions_BK.argsort(dim=1))[images_B.argsort()]
+
+
+def policy_loss(
+    log_prob_BKT: Tensor, spoken_BKT: Tensor, reward_BK: Tensor, baseline_BK: Tensor
+) -> Tensor:
+    """Its gradient, a mean per word, is what counts; its value means little."""
+    advantage_BK1 = (reward_BK - baseline_BK).unsqueeze(-1)
+    return -(advantage_BK1 * log_prob_BKT).sum() / spoken_BKT.sum()
+
+
+def leave_one_out(reward_BK: Tensor) -> Tensor:
+    """The mean reward of an image's other captions (Kool et al. 2019), (B, K); K of 2 or more."""
+    return (reward_BK.sum(dim=1, keepdim=True) - reward_BK) / (reward_BK.shape[1] - 1)

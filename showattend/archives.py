@@ -76,6 +76,10 @@ _COCO_ANNOTATIONS = {
     2014: (252_872_794, "031296bbc80c45a1d1f76bf9a90ead27e94e99ec629208449507a4917a3bf009"),
     2017: (252_907_541, "113a836d90195ee1f884e704da6304dfaaecff1f023f49b6ca93c4aaae470268"),
 }
+_CAPTION_DATASETS = (
+    36_745_453,
+    "4cfd70132527b80933105e5829dc9034eaab9573482e2e680abbab6130244817",
+)
 
 
 def coco(year: int, splits: tuple[str, ...] = ("train", "val")) -> tuple[Archive, ...]:
@@ -103,14 +107,9 @@ def _coco_photographs(name: str) -> Archive:
 
 def karpathy(data_set: str) -> Archive:
     """The captions and splits of coco, flickr8k or flickr30k (Karpathy and Fei-Fei 2015)."""
-    return Archive(
-        _KARPATHY,
-        "caption_datasets.zip",
-        "sha256:4cfd70132527b80933105e5829dc9034eaab9573482e2e680abbab6130244817",
-        (f"dataset_{data_set}.json",),
-        TEXTS,
-        36_745_453,
-    )
+    size, digest = _CAPTION_DATASETS
+    made = (f"dataset_{data_set}.json",)
+    return Archive(_KARPATHY, "caption_datasets.zip", f"sha256:{digest}", made, TEXTS, size)
 
 
 #: Hodosh et al. 2013, as Jason Brownlee keeps it. The MD5 are those that torchvision for R holds

@@ -226,7 +226,7 @@ async def _append(
             raise _MayPass("the file is being changed on the server")
         elif have:
             _drop(part, bar)  # the server knows no ranges, and begins anew
-        with part.open("ab", buffering=_CHUNK) as file:
+        with part.open("ab") as file:
             async for chunk in response.aiter_raw():
                 file.write(chunk)
                 bar.update(len(chunk))

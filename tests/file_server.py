@@ -1,8 +1,10 @@
 """A web server of this machine alone, with a switch for everything that servers do wrong."""
 
+import email.utils
 import hashlib
 import http.server
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,8 +16,14 @@ class FileServer:
 
     Args:
         ranges: a part of a file may be asked for.
-        versions: sends ETags, and looks at If-Range.
+        versions: how it tells one version of a file from another: "strong" or "weak" ETags, the
+            "date" of the last change, or not at all ("none").
+        if_range: it looks at If-Range; without it, it sends a part of whatever there is.
+        sizes: it says how long a file is.
+        moved: paths, and where their files are now.
         cut: the connection is dropped after so many bytes of every answer.
+        stall: after so many bytes of an answer nothing comes any more, until it is None.
+        together: no answer ends before so many are being sent at once.
         missing: it announces so many bytes more than it has.
         statuses: answers of the next requests, instead of files.
         before: called before every request with its number, from 0.
@@ -24,8 +32,13 @@ class FileServer:
 
     files: dict[str, bytes]
     ranges: bool = True
-    versions: bool = True
+    versions: str = "strong"
+    if_range: bool = True
+    sizes: bool = True
+    moved: dict[str, str] = field(default_factory=dict)
     cut: int | None = None
+    stall: int | None = None
+    together: threading.Barrier | None = None
     missing: int = 0
     statuses: Iterator[int] = field(default_factory=lambda: iter(()))
     before: Callable[[int], None] = lambda number: None
@@ -50,6 +63,15 @@ class FileServer:
         return [asked for _, asked, status in self.asked if asked and status == 206]
 
 
+def version(kind: str, content: bytes) -> tuple[str, str]:
+    """The header that tells it, and what it says."""
+    digest = hashlib.md5(content, usedforsecurity=False).digest()
+    if kind == "date":
+        seconds = int.from_bytes(digest[:3]) + 1_500_000_000
+        return "Last-Modified", email.utils.formatdate(seconds, usegmt=True)
+    return "ETag", f'{"W/" if kind == "weak" else ""}"{digest.hex()}"'
+
+
 class _Server(http.server.ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
         """Clients go away when they have seen enough."""
@@ -62,10 +84,10 @@ def _handler(served: FileServer) -> type[http.server.BaseHTTPRequestHandler]:
         def log_message(self, *_: object) -> None:
             """Not on pytest's stderr."""
 
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             with lock:
                 served.before(len(served.asked))
-                status = next(served.statuses, 200)
+                status = 302 if self.path in served.moved else next(served.statuses, 200)
                 content = served.files.get(self.path)
                 if status == 200 and content is None:
                     status = 404
@@ -75,11 +97,13 @@ def _handler(served: FileServer) -> type[http.server.BaseHTTPRequestHandler]:
             if status != 200 or content is None:
                 self.send_response(status)
                 self.send_header("Content-Length", "0")
+                if status == 302:
+                    self.send_header("Location", served.moved[self.path])
                 self.end_headers()
                 return
-            tag = f'"{hashlib.md5(content).hexdigest()}"'
+            header, tag = version(served.versions, content)
             start = 0
-            known = not served.versions or self.headers.get("If-Range", tag) == tag
+            known = not served.if_range or self.headers.get("If-Range", tag) == tag
             if asked and served.ranges and known:
                 start = int(asked.removeprefix("bytes=").removesuffix("-"))
                 served.asked[index] = (self.path, asked, 206)
@@ -87,10 +111,21 @@ def _handler(served: FileServer) -> type[http.server.BaseHTTPRequestHandler]:
             self.send_response(206 if served.asked[index][2] == 206 else 200)
             if served.asked[index][2] == 206:
                 self.send_header("Content-Range", f"bytes {start}-{announced - 1}/{announced}")
-            self.send_header("Content-Length", str(announced - start))
-            if served.versions:
-                self.send_header("ETag", tag)
+            if served.sizes:
+                self.send_header("Content-Length", str(announced - start))
+            if served.versions != "none":
+                self.send_header(header, tag)
             self.end_headers()
-            self.wfile.write(content[start:][: served.cut])
+            body = content[start:][: served.cut]
+            if served.together and self.path in served.files:
+                self.wfile.write(body[:1])
+                served.together.wait(5)
+                body = body[1:]
+            if (stall := served.stall) is not None:
+                self.wfile.write(body[:stall])
+                while served.stall is not None:
+                    time.sleep(0.01)
+                body = body[stall:]
+            self.wfile.write(body)
 
     return Handler

@@ -1,17 +1,21 @@
-"""Downloads against a server that does everything wrong that servers do; docs/data.md has the table."""
+"""Downloads from a server that does everything wrong that servers do: the table of docs/data.md."""
 
 import asyncio
+import contextlib
 import hashlib
 import itertools
 import random
-import shutil
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from file_server import FileServer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tqdm import tqdm
 
 from showattend import download as module
@@ -36,8 +40,9 @@ def server() -> Iterator[FileServer]:
         yield running
 
 
-def get(server: FileServer, folder: Path, content: bytes = OLD, path: str = "/a.zip") -> Path:
-    """One call; what it must give is ``content``."""
+def get(server: FileServer, folder: Path, content: bytes = OLD, path: str = "/a.zip") -> None:
+    """One call; what it must give is ``content``, and nothing beside it."""
+    folder.mkdir(exist_ok=True)
     target = folder / "a.zip"
 
     async def call() -> None:
@@ -48,7 +53,6 @@ def get(server: FileServer, folder: Path, content: bytes = OLD, path: str = "/a.
     asyncio.run(call())
     assert target.read_bytes() == content
     assert list(folder.iterdir()) == [target]
-    return target
 
 
 def complaint(server: FileServer, folder: Path, content: bytes = OLD, path: str = "/a.zip") -> str:
@@ -85,30 +89,45 @@ def test_a_dropped_connection_is_resumed(
     assert all("a.zip: the connection was lost" in line for line in lines)
 
 
-def test_another_call_goes_on(server: FileServer, tmp_path: Path) -> None:
-    server.cut, server.missing = 100_000, 0
+def cut_off(server: FileServer, folder: Path) -> int:
+    """A call that ends after the first bytes have come; how many."""
+    server.cut = 100_000
     server.before = lambda number: server.files.pop("/a.zip") if number == 2 else None
-    assert "is not there (404" in complaint(server, tmp_path)
-    have = come(tmp_path / "a.zip")
-    assert 0 < have <= 100_000
+    assert "is not there (404" in complaint(server, folder)
     server.files["/a.zip"] = OLD
     server.cut, server.before = None, lambda number: None
+    have = come(folder / "a.zip")
+    assert 0 < have <= 100_000
+    return have
+
+
+@pytest.mark.parametrize("versions", ["strong", "date"])
+def test_another_call_goes_on(server: FileServer, tmp_path: Path, versions: str) -> None:
+    server.versions = versions
+    have = cut_off(server, tmp_path)
     get(server, tmp_path)
     assert server.resumed() == [f"bytes={have}-"]
 
 
-@pytest.mark.parametrize("versions", [True, False])
-def test_a_changed_file_is_not_glued_to_an_older_half(
-    server: FileServer, tmp_path: Path, versions: bool
+@pytest.mark.parametrize("versions", ["weak", "none"])
+def test_what_has_no_version_is_begun_anew(
+    server: FileServer, tmp_path: Path, versions: str
 ) -> None:
-    """Between two calls; servers without ETags change it unseen, so nothing of theirs is resumed."""
+    """Nobody could tell whether the file is still the same."""
     server.versions = versions
-    server.cut = 100_000
-    server.before = lambda number: server.files.pop("/a.zip") if number == 2 else None
-    complaint(server, tmp_path)
-    assert come(tmp_path / "a.zip") > 0
+    cut_off(server, tmp_path)
+    get(server, tmp_path)
+    assert server.resumed() == []
+
+
+@pytest.mark.parametrize("versions", ["strong", "date", "weak", "none"])
+def test_a_changed_file_is_not_glued_to_an_older_half(
+    server: FileServer, tmp_path: Path, versions: str
+) -> None:
+    """It changes between two calls; the new one is as long as the old one."""
+    server.versions = versions
+    cut_off(server, tmp_path)
     server.files["/a.zip"] = NEW
-    server.cut, server.before = None, lambda number: None
     get(server, tmp_path, NEW)
     assert server.resumed() == []
 
@@ -131,35 +150,20 @@ def test_a_file_that_changes_between_the_question_and_the_bytes_is_begun_anew(
 
 
 def test_a_server_that_ignores_if_range_is_seen_by_its_etag(
-    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: FileServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    part = Remote(f"{server.url}/a.zip", len(OLD), f'"{hashlib.md5(OLD).hexdigest()}"').part(
-        tmp_path / "a.zip"
-    )
-    part.write_bytes(OLD[:1000])
+    """It sends the rest of the new file for the half of the old one; nothing of it is written."""
+    server.if_range = False
+    server.cut = 100_000
 
     def change(number: int) -> None:
-        server.files["/a.zip"] = NEW if number else OLD
+        if number == 3:
+            server.files["/a.zip"], server.cut = NEW, None
 
     server.before = change
-    real = module._append
-
-    async def without_if_range(*arguments: object) -> None:
-        web = arguments[0]
-        send = web.stream  # type: ignore[attr-defined]
-
-        def stream(method: str, url: str, headers: dict[str, str]) -> object:
-            return send(method, url, headers={k: v for k, v in headers.items() if k == "Range"})
-
-        monkeypatch.setattr(web, "stream", stream)
-        try:
-            await real(*arguments)  # type: ignore[arg-type]
-        finally:
-            monkeypatch.setattr(web, "stream", send)
-
-    monkeypatch.setattr(module, "_append", without_if_range)
     get(server, tmp_path, NEW)
-    assert server.resumed() == ["bytes=1000-"]
+    assert server.asked[3][2] == 206
+    assert "the file is being changed on the server" in capfd.readouterr().err
 
 
 def test_a_server_without_ranges_begins_anew(server: FileServer, tmp_path: Path) -> None:
@@ -222,9 +226,7 @@ def test_a_server_that_stays_busy_is_given_up(server: FileServer, tmp_path: Path
     assert len(server.asked) == 4
 
 
-def test_pauses_grow(
-    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pauses_grow(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     sleep = asyncio.sleep
 
@@ -262,11 +264,12 @@ def test_a_silent_server_is_given_up(
 ) -> None:
     monkeypatch.setattr(module, "_SILENCE", 0.05)
     monkeypatch.setattr(module, "PAUSES", ())
-    monkeypatch.setattr(FileServer, "before", None, raising=False)
-    import threading
-
     over = threading.Event()
-    server.before = lambda number: over.wait(30) and None
+
+    def wait(_: int) -> None:
+        over.wait(30)
+
+    server.before = wait
     try:
         assert "the server was silent for 0.05 s" in complaint(server, tmp_path)
     finally:
@@ -279,37 +282,54 @@ def test_what_is_no_address_is_refused_at_once(tmp_path: Path, url: str) -> None
 
 
 def test_a_server_that_does_not_tell_the_size_is_refused(
-    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: FileServer, tmp_path: Path
 ) -> None:
-    from httpx import Headers
-
-    get_header = Headers.get
-    monkeypatch.setattr(
-        Headers,
-        "get",
-        lambda self, key, default=None: (
-            default if key == "Content-Length" else get_header(self, key, default)
-        ),
-    )
+    server.sizes = False
     assert "does not say how long it is" in complaint(server, tmp_path)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 200,704 bytes."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = shutil.which("mount")
-    command = [mount or "mount", "-t", "tmpfs", "-o", "size=196k", "tmpfs", str(folder)]
-    if mount is None or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("only root may mount a small disk, and not in every container")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.data())
+def test_whatever_the_server_does_no_other_file_comes(data: st.DataObject) -> None:
+    """Drops, changes of the file and busy times in any order, over two calls."""
+    versions = data.draw(st.sampled_from(["strong", "date", "weak", "none"]))
+    switches = {name: data.draw(st.booleans()) for name in ("ranges", "if_range")}
+    files = st.sampled_from([OLD[:70_000], NEW[:70_000], NEW[:50_000]])
+    with FileServer({"/a.zip": OLD[:70_000]}, versions=versions, **switches).running() as server:
+
+        def disturb(_: int) -> None:
+            server.files["/a.zip"] = data.draw(files)
+            server.cut = data.draw(st.none() | st.integers(1, 70_000))
+            busy = data.draw(st.sampled_from([200, 200, 200, 503]))
+            server.statuses = iter([busy])
+
+        server.before = disturb
+        with tempfile.TemporaryDirectory() as name, tqdm(disable=True) as bar:
+            target = Path(name, "a.zip")
+
+            async def call() -> None:
+                async with client() as web:
+                    await download(web, f"{server.url}/a.zip", target, digest(OLD[:70_000]), bar)
+
+            for _ in range(2):
+                with contextlib.suppress(DownloadError):
+                    asyncio.run(call())
+                assert not target.exists() or target.read_bytes() == OLD[:70_000]
 
 
-def test_a_full_disk_is_one_line_and_the_bytes_stay(
-    server: FileServer, small_disk: Path
-) -> None:
+def test_redirects_are_followed_at_every_try(server: FileServer, tmp_path: Path) -> None:
+    """As GitHub's releases lead to a store of files."""
+    server.moved["/release/a.zip"] = "/a.zip"
+    server.cut = 200_000
+    get(server, tmp_path, path="/release/a.zip")
+    assert len(server.resumed()) == 1
+    server.moved["/a.zip"] = "/a.zip"
+    assert "redirect" in complaint(server, tmp_path / "new", path="/a.zip").lower()
+
+
+def test_a_full_disk_is_one_line_and_the_bytes_stay(server: FileServer, small_disk: Path) -> None:
     (small_disk / "other").write_bytes(bytes(150_000))
     line = complaint(server, small_disk)
     assert "a.zip: cannot be written (No space left on device)" in line
@@ -332,7 +352,8 @@ from showattend.download import DownloadError, client, download
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 async def call():
     async with client() as web:
-        await download(web, "{server.url}/a.zip", Path("a.zip"), "{digest(OLD)}", tqdm(disable=True))
+        url, bar = "{server.url}/a.zip", tqdm(disable=True)
+        await download(web, url, Path("a.zip"), "{digest(OLD)}", bar)
 try:
     asyncio.run(call())
 except DownloadError as error:
@@ -347,10 +368,6 @@ except DownloadError as error:
     )
     get(server, tmp_path)
     assert server.resumed() == ["bytes=100000-"]
-
-
-def test_redirects_are_followed(server: FileServer) -> None:
-    pass
 
 
 def test_a_checksum_is_of_the_kind_asked_for(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ class FileServer:
         versions: how it tells one version of a file from another: "strong" or "weak" ETags, the
             "date" of the last change, or not at all ("none").
         if_range: it looks at If-Range; without it, it sends a part of whatever there is.
+        shift: a part begins so many bytes later than asked for.
         sizes: it says how long a file is.
         moved: paths, and where their files are now.
         cut: the connection is dropped after so many bytes of every answer.
@@ -34,6 +35,7 @@ class FileServer:
     ranges: bool = True
     versions: str = "strong"
     if_range: bool = True
+    shift: int = 0
     sizes: bool = True
     moved: dict[str, str] = field(default_factory=dict)
     cut: int | None = None
@@ -105,7 +107,7 @@ def _handler(served: FileServer) -> type[http.server.BaseHTTPRequestHandler]:
             start = 0
             known = not served.if_range or self.headers.get("If-Range", tag) == tag
             if asked and served.ranges and known:
-                start = int(asked.removeprefix("bytes=").removesuffix("-"))
+                start = int(asked.removeprefix("bytes=").removesuffix("-")) + served.shift
                 served.asked[index] = (self.path, asked, 206)
             announced = len(content) + served.missing
             self.send_response(206 if served.asked[index][2] == 206 else 200)

@@ -65,9 +65,19 @@ async def ask(web: httpx.AsyncClient, url: str) -> Remote:
     """What the server says of the file at ``url``; nothing of it is read.
 
     Raises:
-        DownloadError: it cannot be had, after several tries where these may help.
+        DownloadError: there is no connection, or the file cannot be had, after several tries where
+            these may help.
     """
-    return await _patiently(url, lambda: _ask(web, url))
+
+    async def attempt() -> Remote:
+        try:
+            return await _ask(web, url)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise DownloadError(
+                f"{url}: {_said(error, url)}; is the network there? Or choose another --source"
+            ) from None
+
+    return await _patiently(url, attempt)
 
 
 async def download(

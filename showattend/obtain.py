@@ -75,7 +75,8 @@ def run(program: Callable[[], None]) -> int:
         print(f"{name}: error: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"{name}: error: {error.filename}: {error.strerror or error}", file=sys.stderr)
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"{name}: error: {where}{error.strerror or error}", file=sys.stderr)
         return 2
     return 0
 

@@ -89,39 +89,44 @@ def _handler(served: FileServer) -> type[http.server.BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             with lock:
                 served.before(len(served.asked))
-                status = 302 if self.path in served.moved else next(served.statuses, 200)
                 content = served.files.get(self.path)
-                if status == 200 and content is None:
-                    status = 404
-                asked = self.headers.get("Range")
-                served.asked.append((self.path, asked, status))
-                index = len(served.asked) - 1
-            if status != 200 or content is None:
-                self.send_response(status)
+                status, start = self.decide(content)
+                served.asked.append((self.path, self.headers.get("Range"), status))
+            self.send_response(status)
+            if content is None or status not in (200, 206):
                 self.send_header("Content-Length", "0")
-                if status == 302:
-                    self.send_header("Location", served.moved[self.path])
+                self.send_header("Location", served.moved.get(self.path, ""))
                 self.end_headers()
-                return
-            header, tag = version(served.versions, content)
-            start = 0
-            known = not served.if_range or self.headers.get("If-Range", tag) == tag
-            if asked and served.ranges and known:
-                start = int(asked.removeprefix("bytes=").removesuffix("-")) + served.shift
-                served.asked[index] = (self.path, asked, 206)
+            else:
+                self.send_heads(content, start, status)
+                self.send_body(content[start:][: served.cut])
+
+        def decide(self, content: bytes | None) -> tuple[int, int]:
+            """The status, and the first byte to send."""
+            status = 302 if self.path in served.moved else next(served.statuses, 200)
+            if status != 200 or content is None:
+                return status if status != 200 else 404, 0
+            tag = version(served.versions, content)[1]
+            same = not served.if_range or self.headers.get("If-Range", tag) == tag
+            if "Range" not in self.headers or not served.ranges or not same:
+                return 200, 0
+            asked = self.headers["Range"].removeprefix("bytes=").removesuffix("-")
+            return 206, int(asked) + served.shift
+
+        def send_heads(self, content: bytes, start: int, status: int) -> None:
             announced = len(content) + served.missing
-            self.send_response(206 if served.asked[index][2] == 206 else 200)
-            if served.asked[index][2] == 206:
+            if status == 206:
                 self.send_header("Content-Range", f"bytes {start}-{announced - 1}/{announced}")
             if served.sizes:
                 self.send_header("Content-Length", str(announced - start))
             if served.versions != "none":
-                self.send_header(header, tag)
+                self.send_header(*version(served.versions, content))
             self.end_headers()
-            body = content[start:][: served.cut]
-            if served.together and self.path in served.files:
+
+        def send_body(self, body: bytes) -> None:
+            if served.together:
                 self.wfile.write(body[:1])
-                served.together.wait(5)
+                served.together.wait(25)
                 body = body[1:]
             if (stall := served.stall) is not None:
                 self.wfile.write(body[:stall])

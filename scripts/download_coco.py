@@ -35,7 +35,7 @@ def main() -> None:
     if args.karpathy:
         archives = (*archives, karpathy("coco"))
     obtain(archives, args.to, source=args.source, keep_zips=args.keep_zips)
-    print(f"train on it: data.kind=coco data.root={args.to}")
+    print(f"settings: data.kind=coco data.root={args.to}")
     if args.karpathy:
         captions = args.to / "dataset_coco.json"
         print(f"or: data.kind=karpathy data.root={args.to} data.captions={captions}")

@@ -20,7 +20,7 @@ def main() -> None:
     add_options(parser)
     args = parser.parse_args()
     obtain((karpathy("flickr30k"),), args.to, source=args.source, keep_zips=args.keep_zips)
-    print(f"ask for the photographs at {FORM}; then train on them:")
+    print(f"ask for the photographs at {FORM}; settings for these:")
     captions = args.to / "dataset_flickr30k.json"
     print(f"data.kind=karpathy data.root=FOLDER_OF_PHOTOGRAPHS data.captions={captions}")
 

@@ -19,7 +19,7 @@ def main() -> None:
     add_options(parser)
     args = parser.parse_args()
     obtain(FLICKR8K, args.to, source=args.source, keep_zips=args.keep_zips)
-    print(f"train on it: data.kind=flickr8k data.root={args.to}")
+    print(f"settings: data.kind=flickr8k data.root={args.to}")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ class FileServer:
             "date" of the last change, or not at all ("none").
         if_range: it looks at If-Range; without it, it sends a part of whatever there is.
         shift: a part begins so many bytes later than asked for.
+        most: a part is said and sent to be so long, though its range says more.
         sizes: it says how long a file is.
         moved: paths, and where their files are now.
         cut: the connection is dropped after so many bytes of every answer.
@@ -36,6 +37,7 @@ class FileServer:
     versions: str = "strong"
     if_range: bool = True
     shift: int = 0
+    most: int | None = None
     sizes: bool = True
     moved: dict[str, str] = field(default_factory=dict)
     cut: int | None = None
@@ -99,7 +101,8 @@ def _handler(served: FileServer) -> type[http.server.BaseHTTPRequestHandler]:
                 self.end_headers()
             else:
                 self.send_heads(content, start, status)
-                self.send_body(content[start:][: served.cut])
+                end = served.cut if status == 200 else served.most or served.cut
+                self.send_body(content[start:][:end])
 
         def decide(self, content: bytes | None) -> tuple[int, int]:
             """The status, and the first byte to send."""
@@ -115,10 +118,12 @@ def _handler(served: FileServer) -> type[http.server.BaseHTTPRequestHandler]:
 
         def send_heads(self, content: bytes, start: int, status: int) -> None:
             announced = len(content) + served.missing
+            length = announced - start
             if status == 206:
+                length = min(length, served.most or length)
                 self.send_header("Content-Range", f"bytes {start}-{announced - 1}/{announced}")
             if served.sizes:
-                self.send_header("Content-Length", str(announced - start))
+                self.send_header("Content-Length", str(length))
             if served.versions != "none":
                 self.send_header(*version(served.versions, content))
             self.end_headers()

@@ -175,6 +175,18 @@ def test_another_range_than_asked_for_is_not_written(server: FileServer, tmp_pat
     get(server, tmp_path)
 
 
+def test_a_part_that_ends_before_its_range_is_gone_on_from(
+    server: FileServer, tmp_path: Path
+) -> None:
+    """It is as long as its own header says, so that no connection seems lost."""
+    have = cut_off(server, tmp_path)
+    server.most = 90_000
+    get(server, tmp_path)
+    starts = [have, have + 90_000, have + 180_000][: len(server.resumed())]
+    assert server.resumed() == [f"bytes={start}-" for start in starts]
+    assert len(starts) == 3
+
+
 def test_a_server_without_ranges_begins_anew(server: FileServer, tmp_path: Path) -> None:
     server.ranges = False
     server.cut = 100_000

@@ -24,7 +24,11 @@ LEVELS = [
         "data_urls",
         "epochs",
         "items",
+        "archives",
+        "unzip",
+        "download",
     },
+    {"obtain"},
     {"insertion", "scores", "self_attention", "curves"},
     {"vocabulary", "corpus", "encoder", "overlay", "ablation_plan"},
     {"cells", "datasets", "results", "matrix"},
@@ -95,6 +99,7 @@ FENCES = {
     "safetensors": {"checkpoint", "train"},
     "matplotlib": {"overlay", "curves", "matrix"},
     "h5py": {"regions"},
+    "httpx": {"download"},
 }
 
 #: Modules with imports inside of functions, and what they import there.

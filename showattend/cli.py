@@ -219,9 +219,9 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     add(
         "--cache",
         type=Path,
-        default=cache_folder(),
         metavar="DIR",
-        help="where a frozen encoder's grids are kept (default: %(default)s)",
+        help="where a frozen encoder's grids are kept (default: the resumed run's, or "
+        f"{cache_folder()})",
     )
 
 
@@ -423,12 +423,15 @@ def _hearing(model: "CaptionModel", attention: "Attention | None") -> "Hear | No
 def _train(args: argparse.Namespace) -> int:
     from showattend.config import read_settings
     from showattend.predict import checkpoint_folder, choose_device
-    from showattend.train import resume_run, start_run, train
+    from showattend.ranks import join_ranks
+    from showattend.train import remembered_cache, resume_run, start_run, train
 
+    ranks = join_ranks(choose_device(args.device))
     if args.resume is not None:
         if args.words or args.run is not None or args.init is not None:
             return _refuse("--resume: the run has its settings; give no --run, --init or overrides")
-        run = resume_run(args.resume, cache=args.cache, device=choose_device(args.device))
+        cache = args.cache or remembered_cache(args.resume) or cache_folder()
+        run = resume_run(args.resume, cache=cache, device=ranks.device, ranks=ranks)
     else:
         lost = [word for word in args.words if _is_the_checkpoints(word)] if args.init else []
         if lost:
@@ -440,11 +443,13 @@ def _train(args: argparse.Namespace) -> int:
         run = start_run(
             args.run or Path("runs", config.stem),
             read_settings(config, args.words),
-            cache=args.cache,
-            device=choose_device(args.device),
+            cache=args.cache or cache_folder(),
+            device=ranks.device,
             init=checkpoint_folder(args.init) if args.init is not None else None,
+            ranks=ranks,
         )
     train(run)
+    ranks.leave()
     return DONE
 
 

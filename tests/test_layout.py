@@ -24,6 +24,8 @@ LEVELS = [
         "data_urls",
         "epochs",
         "items",
+        "ranks",
+        "preemption",
     },
     {"insertion", "scores", "self_attention", "curves"},
     {"vocabulary", "corpus", "encoder", "overlay", "ablation_plan"},
@@ -54,7 +56,7 @@ LEVELS = [
         "paired",
         "gaze",
     },
-    {"evaluate", "tables", "compare_page"},
+    {"evaluate", "tables", "compare_page", "lesson"},
     {"train", "scorecard", "sides"},
     {"compare", "ablate"},
     {"app.models", "app.uploads", "app.upload_room", "runs"},
@@ -95,6 +97,7 @@ FENCES = {
     "safetensors": {"checkpoint", "train"},
     "matplotlib": {"overlay", "curves", "matrix"},
     "h5py": {"regions"},
+    "accelerate": {"ranks"},
 }
 
 #: Modules with imports inside of functions, and what they import there.
@@ -104,6 +107,7 @@ LAZY = {
     "curves": {"matplotlib"},
     "matrix": {"matplotlib"},
     "regions": {"h5py"},  # an extra: those with .npz files need it not
+    "ranks": {"accelerate"},  # who trains alone need not wait for it
     "app.__init__": {"gradio"},  # within what keeps it from writing stubs
     "cli": {"*"},  # each command loads what it needs
 }

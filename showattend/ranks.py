@@ -98,7 +98,7 @@ class JoinedRanks(Ranks):
 
     def __init__(self, device: torch.device) -> None:
         from accelerate import Accelerator
-        from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
+        from accelerate.utils import InitProcessGroupKwargs
 
         if device.type not in ("cpu", "cuda"):
             raise RanksError(f"--device {device}: several processes need cpu or cuda")
@@ -107,14 +107,10 @@ class JoinedRanks(Ranks):
                 f"{os.environ['LOCAL_WORLD_SIZE']} processes on this machine, which has "
                 f"{torch.cuda.device_count()} GPUs; lower torchrun's --nproc-per-node"
             )
-        # Of a frozen encoder no buffer moves, and every parameter that asks for a gradient gets it.
         self._accelerator = Accelerator(
             cpu=device.type == "cpu",
             mixed_precision="no",  # the lesson's own autocast knows what stays float32
-            kwargs_handlers=[
-                DistributedDataParallelKwargs(broadcast_buffers=False),
-                InitProcessGroupKwargs(timeout=_PATIENCE),
-            ],
+            kwargs_handlers=[InitProcessGroupKwargs(timeout=_PATIENCE)],
         )
         super().__init__(self._accelerator.device)
         self.rank = self._accelerator.process_index

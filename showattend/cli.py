@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from showattend.files import Hear
     from showattend.grids import AnyGrids
     from showattend.predict import CaptionModel
+    from showattend.ranks import Ranks
     from showattend.regions import RegionsError
     from showattend.scorecard import Scorecard
     from showattend.search import Caption
@@ -48,7 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code.
 
     0: all is done; 1: some photographs have no caption; 2: the command cannot be carried out, and
-    one line on stderr says why; 130: interrupted; 141: nobody reads the output any more.
+    one line on stderr says why; 130: interrupted; 141: nobody reads the output any more; 143: a
+    training was asked to leave (SIGTERM), and can be resumed.
     """
     if sys.stdout is None:
         return _refuse("standard output is closed; give the results somewhere to go")
@@ -420,13 +422,32 @@ def _hearing(model: "CaptionModel", attention: "Attention | None") -> "Hear | No
     return lambda photo, words: model.word_attention(photo, words, attention)
 
 
+class _Plain(io.TextIOWrapper):
+    """Standard error that progress bars do not take for a terminal."""
+
+    def isatty(self) -> bool:
+        return False
+
+
 def _train(args: argparse.Namespace) -> int:
-    from showattend.config import read_settings
-    from showattend.predict import checkpoint_folder, choose_device
+    """As one of several processes, if torchrun has started them; the main one alone has bars."""
+    from showattend.predict import choose_device
     from showattend.ranks import join_ranks
-    from showattend.train import remembered_cache, resume_run, start_run, train
 
     ranks = join_ranks(choose_device(args.device))
+    if not ranks.main and isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = _Plain(sys.stderr.detach(), line_buffering=True)
+    with ranks.company():
+        code = _train_as(ranks, args)
+    ranks.leave()
+    return code
+
+
+def _train_as(ranks: "Ranks", args: argparse.Namespace) -> int:
+    from showattend.config import read_settings
+    from showattend.predict import checkpoint_folder
+    from showattend.train import remembered_cache, resume_run, start_run, train
+
     if args.resume is not None:
         if args.words or args.run is not None or args.init is not None:
             return _refuse("--resume: the run has its settings; give no --run, --init or overrides")
@@ -449,7 +470,6 @@ def _train(args: argparse.Namespace) -> int:
             ranks=ranks,
         )
     train(run)
-    ranks.leave()
     return DONE
 
 

@@ -258,7 +258,7 @@ def train(run: Run) -> None:
     """Train until the last epoch, or until the score has not risen for ``patience`` epochs.
 
     Raises:
-        TrainError, RanksError: one line.
+        TrainError: one line.
         Preempted: SIGTERM has asked for an end; all that was learnt is saved, and a line says so.
     """
     settings, main = run.settings.train, run.ranks.main
@@ -266,7 +266,6 @@ def train(run: Run) -> None:
         _say(run, f"{run.folder}: is finished; nothing to resume")
         return
     with ExitStack() as stack:
-        stack.enter_context(run.ranks.company())
         if main:
             stack.enter_context(_only_trainer(run.folder))
             board = stack.enter_context(SummaryWriter(str(run.folder / _BOARD)))

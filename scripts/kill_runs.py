@@ -87,7 +87,8 @@ def kill_one(proof: Proof, run: Path, choice: random.Random) -> str | None:
     launcher = proof.start(run)
     while _saved(run) == before:
         if launcher.poll() is not None:
-            return _end(proof, launcher)
+            _end(proof, launcher)
+            return None
         time.sleep(0.01)
     time.sleep(choice.uniform(0, LATEST))
     ranks = _children(launcher.pid)
@@ -96,7 +97,8 @@ def kill_one(proof: Proof, run: Path, choice: random.Random) -> str | None:
         os.kill(victim, signal.SIGKILL)
     code = launcher.wait(timeout=120)
     if code == 0 or not victims:
-        return _end(proof, launcher)
+        _end(proof, launcher)
+        return None
     while any(Path("/proc", str(rank)).exists() for rank in ranks):
         time.sleep(0.01)
     return "all" if len(victims) > 1 else f"process {ranks.index(victims[0])}"

@@ -742,7 +742,7 @@ def _save_last(run: Run) -> None:
 
 
 def _restore(run: Run) -> None:
-    folder = run.folder / LAST
+    folder = whole_folder(run.folder / LAST)
     try:
         tensors = load_file(folder / _STATE)
         if run.average is not None:
@@ -760,7 +760,8 @@ def _restore(run: Run) -> None:
         state.setdefault(int(index), {})[key] = value
     whole = run.optimizer.state_dict()
     run.optimizer.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
-    _write_metrics(run)
+    if run.ranks.main:
+        _write_metrics(run)
 
 
 def _read_progress(folder: Path, epoch: int) -> Progress:

@@ -455,6 +455,19 @@ def test_a_run_that_failed_in_its_first_steps_need_not_be_removed(
         start_run(folder, settings, cache=cache, device=CPU)
 
 
+def test_a_kill_between_the_two_renames_of_a_save(
+    photographs: Path, whole_run: Path, tmp_path: Path
+) -> None:
+    """The older last/ is there under another name."""
+    folder, cache = tmp_path / "run", tmp_path / "cache"
+    run = start_run(folder, tiny_settings(photographs), cache=cache, device=CPU)
+    with at_update(6, killed), pytest.raises(Killed):
+        train(run)
+    (folder / "last").rename(folder / ".last.old")
+    train(resume_run(folder, cache=cache, device=CPU))
+    assert_same_run(folder, whole_run)
+
+
 def test_a_run_remembers_its_cache(whole_run: Path, tmp_path: Path) -> None:
     assert remembered_cache(whole_run) == whole_run.parent / "cache"
     assert remembered_cache(tmp_path) is None

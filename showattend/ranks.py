@@ -1,8 +1,8 @@
 """The processes that train one model together: which is this one, and what they tell each other.
 
-torchrun (or ``accelerate launch``) starts them and says to each, in its environment, who it is;
-Hugging Face accelerate joins them and wraps the model in PyTorch's DistributedDataParallel. A
-process alone needs none of it: :class:`Ranks` itself then answers for all.
+torchrun starts them and says to each, in its environment, who it is; Hugging Face accelerate joins
+them and wraps the model in PyTorch's DistributedDataParallel. A process alone needs none of it:
+:class:`Ranks` itself then answers for all.
 """
 
 import os
@@ -55,7 +55,7 @@ class Ranks:
 
     def total(self, own_X: Tensor) -> Tensor:
         """The sum over the processes, float64 on the CPU: the same bits in each of them."""
-        return own_X.detach().double().cpu()
+        return own_X.detach().cpu().double()  # MPS has no float64
 
     def gather(self, own: Told) -> list[Told]:
         """What every process has, in their order."""

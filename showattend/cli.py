@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from showattend.files import Hear
     from showattend.grids import AnyGrids
     from showattend.predict import CaptionModel
+    from showattend.ranks import Ranks
     from showattend.regions import RegionsError
     from showattend.scorecard import Scorecard
     from showattend.search import Caption
@@ -48,7 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code.
 
     0: all is done; 1: some photographs have no caption; 2: the command cannot be carried out, and
-    one line on stderr says why; 130: interrupted; 141: nobody reads the output any more.
+    one line on stderr says why; 130: interrupted; 141: nobody reads the output any more; 143: a
+    training was asked to leave (SIGTERM), and can be resumed.
     """
     if sys.stdout is None:
         return _refuse("standard output is closed; give the results somewhere to go")
@@ -219,9 +221,9 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     add(
         "--cache",
         type=Path,
-        default=cache_folder(),
         metavar="DIR",
-        help="where a frozen encoder's grids are kept (default: %(default)s)",
+        help="where a frozen encoder's grids are kept (default: the resumed run's, or "
+        f"{cache_folder()})",
     )
 
 
@@ -420,15 +422,37 @@ def _hearing(model: "CaptionModel", attention: "Attention | None") -> "Hear | No
     return lambda photo, words: model.word_attention(photo, words, attention)
 
 
+class _Plain(io.TextIOWrapper):
+    """Standard error that progress bars do not take for a terminal."""
+
+    def isatty(self) -> bool:
+        return False
+
+
 def _train(args: argparse.Namespace) -> int:
+    """As one of several processes, if torchrun has started them; the main one alone has bars."""
+    from showattend.predict import choose_device
+    from showattend.ranks import join_ranks
+
+    ranks = join_ranks(choose_device(args.device))
+    if not ranks.main and isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = _Plain(sys.stderr.detach(), line_buffering=True)
+    with ranks.company():
+        code = _train_as(ranks, args)
+    ranks.leave()
+    return code
+
+
+def _train_as(ranks: "Ranks", args: argparse.Namespace) -> int:
     from showattend.config import read_settings
-    from showattend.predict import checkpoint_folder, choose_device
-    from showattend.train import resume_run, start_run, train
+    from showattend.predict import checkpoint_folder
+    from showattend.train import remembered_cache, resume_run, start_run, train
 
     if args.resume is not None:
         if args.words or args.run is not None or args.init is not None:
             return _refuse("--resume: the run has its settings; give no --run, --init or overrides")
-        run = resume_run(args.resume, cache=args.cache, device=choose_device(args.device))
+        cache = args.cache or remembered_cache(args.resume) or cache_folder()
+        run = resume_run(args.resume, cache=cache, device=ranks.device, ranks=ranks)
     else:
         lost = [word for word in args.words if _is_the_checkpoints(word)] if args.init else []
         if lost:
@@ -440,9 +464,10 @@ def _train(args: argparse.Namespace) -> int:
         run = start_run(
             args.run or Path("runs", config.stem),
             read_settings(config, args.words),
-            cache=args.cache,
-            device=choose_device(args.device),
+            cache=args.cache or cache_folder(),
+            device=ranks.device,
             init=checkpoint_folder(args.init) if args.init is not None else None,
+            ranks=ranks,
         )
     train(run)
     return DONE

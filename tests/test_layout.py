@@ -27,6 +27,8 @@ LEVELS = [
         "archives",
         "unzip",
         "download",
+        "ranks",
+        "preemption",
     },
     {"obtain"},
     {"insertion", "scores", "self_attention", "curves"},
@@ -58,7 +60,7 @@ LEVELS = [
         "paired",
         "gaze",
     },
-    {"evaluate", "tables", "compare_page"},
+    {"evaluate", "tables", "compare_page", "lesson"},
     {"train", "scorecard", "sides"},
     {"compare", "ablate"},
     {"app.models", "app.uploads", "app.upload_room", "runs"},
@@ -100,6 +102,7 @@ FENCES = {
     "matplotlib": {"overlay", "curves", "matrix"},
     "h5py": {"regions"},
     "httpx": {"download"},
+    "accelerate": {"ranks"},
 }
 
 #: Modules with imports inside of functions, and what they import there.
@@ -109,6 +112,7 @@ LAZY = {
     "curves": {"matplotlib"},
     "matrix": {"matplotlib"},
     "regions": {"h5py"},  # an extra: those with .npz files need it not
+    "ranks": {"accelerate"},  # who trains alone need not wait for it
     "app.__init__": {"gradio"},  # within what keeps it from writing stubs
     "cli": {"*"},  # each command loads what it needs
 }

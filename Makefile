@@ -11,7 +11,7 @@ SHAPES ?= runs/shapes_soft
 FLICKR8K ?= ../shared/flickr8k
 BOXES ?= ../shared/flickr30k_entities/flickr8k_boxes.json
 
-.PHONY: app test lint slow proof-steer install clean
+.PHONY: app test lint slow proof-steer proof-kills install clean
 
 app: $(VENV)/.installed
 	$(BIN)/showattend app --host $(HOST) --port $(PORT)
@@ -33,6 +33,10 @@ proof-steer: $(VENV)/.installed
 	$(BIN)/python scripts/steer.py shapes --model $(SHAPES)
 	for model in soft hard; do $(BIN)/python scripts/steer.py flickr8k --model $$model \
 	  --root $(FLICKR8K) --boxes $(BOXES) || exit; done
+
+# Twenty SIGKILLs over a run of two processes, each resumed: the weights are an unbroken run's.
+proof-kills: $(VENV)/.installed
+	$(BIN)/python scripts/kill_runs.py --kills 20 --epochs 40 --seed 2
 
 install: $(VENV)/.installed
 

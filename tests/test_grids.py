@@ -15,11 +15,13 @@ from filelock import FileLock
 from PIL import Image, ImageOps
 from torch import Tensor, nn
 
+from showattend import grid_store
 from showattend import grids as module
 from showattend.captioner import Captioner, build_captioner
 from showattend.checkpoint import Checkpoint
 from showattend.config import EncoderSettings, PixelSettings
 from showattend.datasets import DataError, Picture
+from showattend.grid_store import LINE_BYTES
 from showattend.grids import Grids, cache_grids, fingerprint, live_grids
 from showattend.images import fit_square, open_photograph, to_pixels
 from showattend.shapes import make_scene
@@ -307,19 +309,19 @@ GRID_BYTES = 64 * 24 * 2
 @pytest.mark.parametrize(
     ("damages", "lost"),
     [
-        ([cut("keys.txt", 1)], 1),  # a line without its end
-        ([cut("keys.txt", 33)], 1),
-        ([cut("keys.txt", 34)], 2),
-        ([cut("keys.txt", 5 * 33)], 5),
-        ([cut("grids.f16", 1)], 1),
-        ([cut("grids.f16", GRID_BYTES)], 1),
-        ([cut("grids.f16", GRID_BYTES + 1)], 2),
-        ([cut("grids.f16", 5 * GRID_BYTES)], 5),
-        ([cut("keys.txt", 40), cut("grids.f16", 1)], 2),
-        ([cut("grids.f16", -GRID_BYTES - 7)], 0),  # grids whose keys were never written
-        ([cut("keys.txt", -7)], 0),  # half a line
-        ([lambda folder: (folder / "keys.txt").unlink()], 5),
-        ([lambda folder: (folder / "grids.f16").unlink()], 5),
+        ([cut("grids-0000.keys", 1)], 1),  # a line without its end
+        ([cut("grids-0000.keys", LINE_BYTES)], 1),
+        ([cut("grids-0000.keys", LINE_BYTES + 1)], 2),
+        ([cut("grids-0000.keys", 5 * LINE_BYTES)], 5),
+        ([cut("grids-0000.f16", 1)], 1),
+        ([cut("grids-0000.f16", GRID_BYTES)], 1),
+        ([cut("grids-0000.f16", GRID_BYTES + 1)], 2),
+        ([cut("grids-0000.f16", 5 * GRID_BYTES)], 5),
+        ([cut("grids-0000.keys", LINE_BYTES + 9), cut("grids-0000.f16", 1)], 2),
+        ([cut("grids-0000.f16", -GRID_BYTES - 7)], 0),  # grids whose keys were never written
+        ([cut("grids-0000.keys", -7)], 0),  # half a line
+        ([lambda folder: (folder / "grids-0000.keys").unlink()], 5),
+        ([lambda folder: (folder / "grids-0000.f16").unlink()], 5),
     ],
 )
 def test_torn_files_lose_what_was_torn_and_nothing_else(
@@ -349,18 +351,18 @@ def test_a_key_left_behind_never_names_another_grid(
     """Two grids are torn off, their keys are not; then a kill comes between a grid and its key."""
     pictures = five(make_picture)
     cache_grids(captioner, PIXELS, pictures, cache)
-    cut("grids.f16", 2 * GRID_BYTES)(cache / fingerprint(captioner, PIXELS))
+    cut("grids-0000.f16", 2 * GRID_BYTES)(cache / fingerprint(captioner, PIXELS))
     pictures += [make_picture("new.png", 77), make_picture("newer.png", 78)]
     cache_grids(captioner, PIXELS, pictures[5:6], cache)
-    write_at = module._write_at
+    overwrite = grid_store.overwrite
 
     def killed(path: Path, offset: int, content: bytes) -> None:
-        if path.name == "keys.txt":
+        if path.name == "grids-0000.keys":
             raise KeyboardInterrupt
-        write_at(path, offset, content)
+        overwrite(path, offset, content)
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "_write_at", killed)
+        patched.setattr(grid_store, "overwrite", killed)
         with pytest.raises(KeyboardInterrupt):
             cache_grids(captioner, PIXELS, pictures[6:], cache)
     assert_right(cache_grids(captioner, PIXELS, pictures, cache), captioner, pictures)
@@ -432,7 +434,7 @@ def test_a_run_waits_for_the_one_that_computes(
     folder = cache / fingerprint(captioner, PIXELS)
     folder.mkdir(parents=True)
     thread = threading.Thread(target=cache_grids, args=(captioner, PIXELS, pictures, cache))
-    with FileLock(folder / "lock"):
+    with FileLock(folder / "part-0-of-1.lock"):
         thread.start()
         time.sleep(0.3)
         assert thread.is_alive()

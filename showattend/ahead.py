@@ -6,7 +6,7 @@ is only 64 MB in many containers, and a square has four times the bytes once it 
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ Square = np.ndarray | ImageError
 
 def batches_of_squares(
     pictures: Sequence[Picture], pixels: PixelSettings, batch: int, *, sharers: int = 1
-) -> Iterator[list[Square]]:
+) -> Generator[list[Square], None, None]:
     """The squares of all pictures in their order, so many at a time.
 
     Args:

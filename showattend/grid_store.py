@@ -79,8 +79,8 @@ class _Shard:
         torn = max(-(-grids // self.row_bytes), -(-keys // LINE_BYTES)) - whole
         if torn:
             tqdm.write(
-                f"{self.grids}: grids that are not whole: {torn} (a run was killed, or the file was "
-                "cut); those that are needed are computed anew"
+                f"{self.grids}: grids that are not whole: {torn} (a killed run, or a file cut "
+                "short); those that are needed are computed anew"
             )
         for path, size in ((self.grids, whole * self.row_bytes), (self.keys, whole * LINE_BYTES)):
             path.touch()

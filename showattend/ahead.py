@@ -6,7 +6,10 @@ is only 64 MB in many containers, and a square has four times the bytes once it 
 """
 
 import os
+import threading
+import time
 from collections.abc import Generator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -37,6 +40,7 @@ def batches_of_squares(
         batch_size=batch,
         collate_fn=list,
         num_workers=workers(len(pictures), sharers),
+        worker_init_fn=partial(_end_with, os.getpid()),
         generator=torch.Generator(),  # else it would draw from the training's own
     )
     yield from loader
@@ -47,6 +51,21 @@ def workers(pictures: int, sharers: int = 1) -> int:
     if pictures < _WORTH_A_PROCESS:
         return 0
     return min(_MOST, max(1, _cores() // sharers - 1))
+
+
+def _end_with(parent: int, _: int) -> None:
+    """Let this process end when its parent is killed.
+
+    torch's own watch waits for the pipe to be emptied, which nobody does then: such a process would
+    stay for ever, and with it the locks on the cache that it has from its parent.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _cores() -> int:

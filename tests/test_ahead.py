@@ -1,6 +1,10 @@
 """Photographs opened by other processes are those that this one would open."""
 
 import multiprocessing
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,6 +62,43 @@ def test_processes_end_with_whoever_stops_early(
     assert len(multiprocessing.active_children()) == 2
     batches.close()
     assert multiprocessing.active_children() == []
+
+
+_KILLED = """
+import multiprocessing, sys, time
+from pathlib import Path
+from showattend import ahead
+from showattend.config import PixelSettings
+from showattend.datasets import Picture
+ahead.workers = lambda *_: 1
+pictures = [Picture(0, Path(sys.argv[1]), ("a dog",))] * 200
+batches = ahead.batches_of_squares(pictures, PixelSettings(size=224), 32)
+next(batches)
+print(multiprocessing.active_children()[0].pid, flush=True)
+time.sleep(1000)
+"""
+
+
+def is_alive(process: Path) -> bool:
+    try:
+        return "(zombie)" not in (process / "status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.slow
+def test_processes_end_with_a_killed_program(make_picture: MakePicture) -> None:
+    """Though they are writing to it; else they would hold its locks for ever."""
+    picture = make_picture("a.png")
+    command = [sys.executable, "-c", _KILLED, str(picture.source)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        worker = Path("/proc") / program.stdout.readline().strip()
+        time.sleep(1)  # the pipe is full by now
+        assert is_alive(worker)
+        program.kill()
+    while is_alive(worker):  # until pytest's own limit
+        time.sleep(0.1)
 
 
 def test_how_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,8 +91,8 @@ def loading(settings: Settings) -> None:
     captions = run.batches.captions()
     print(
         f"loading: {captions} captions in {data:.1f} s, {captions / data:.0f} a second: "
-        f"{decoder / data:.1f} times the decoder's own {captions / decoder:.0f}; of it checksums: "
-        f"{checking * len(batches):.1f} s"
+        f"{decoder / data:.1f} times the decoder's own {captions / decoder:.0f}; checksums take "
+        f"{checking * len(batches) / data:.0%} of it"
     )
 
 

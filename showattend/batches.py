@@ -16,7 +16,7 @@ from showattend.vocabulary import END, PAD, Vocabulary, mirror_words
 _POOL = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # of millions, none needs room for more
 class Said:
     """A caption as word ids, the end mark included, and those of its phrases that have boxes."""
 

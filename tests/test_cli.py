@@ -697,7 +697,7 @@ def test_train_resume_evaluate(
     assert code == 0 and lines[-1].startswith("best: ")
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert len(metrics) == 2
-    assert list((tmp_path / "cache").glob("*/grids.f16"))
+    assert list((tmp_path / "cache").glob("*/grids-0000.f16"))
     assert "seed: 3" in (folder / "settings.yaml").read_text()
 
     assert "--resume" in refusal(capsys, "train", "--config", config)  # the folder is taken

@@ -34,7 +34,7 @@ LEVELS = [
     {"insertion", "scores", "self_attention", "curves"},
     {"vocabulary", "corpus", "encoder", "overlay", "ablation_plan"},
     {"cells", "datasets", "results", "matrix"},
-    {"decoder", "regions"},
+    {"decoder", "regions", "grid_store", "ahead"},
     {"recurrent", "transformer", "steering"},
     {"captioner", "boxes", "metrics", "references", "java_metrics"},
     {

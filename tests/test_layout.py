@@ -25,7 +25,7 @@ LEVELS = [
         "epochs",
         "items",
     },
-    {"insertion", "scores", "self_attention", "curves"},
+    {"insertion", "scores", "self_attention", "curves", "tars"},
     {"vocabulary", "corpus", "encoder", "overlay", "ablation_plan"},
     {"cells", "datasets", "results", "matrix"},
     {"decoder", "regions"},
@@ -53,8 +53,9 @@ LEVELS = [
         "page",
         "paired",
         "gaze",
+        "records",
     },
-    {"evaluate", "tables", "compare_page"},
+    {"evaluate", "tables", "compare_page", "scale"},
     {"train", "scorecard", "sides"},
     {"compare", "ablate"},
     {"app.models", "app.uploads", "app.upload_room", "runs"},
@@ -95,6 +96,7 @@ FENCES = {
     "safetensors": {"checkpoint", "train"},
     "matplotlib": {"overlay", "curves", "matrix"},
     "h5py": {"regions"},
+    "pyarrow": {"records"},
 }
 
 #: Modules with imports inside of functions, and what they import there.
@@ -104,6 +106,7 @@ LAZY = {
     "curves": {"matplotlib"},
     "matrix": {"matplotlib"},
     "regions": {"h5py"},  # an extra: those with .npz files need it not
+    "records": {"pyarrow"},  # an extra: JSONL needs nothing more
     "app.__init__": {"gradio"},  # within what keeps it from writing stubs
     "cli": {"*"},  # each command loads what it needs
 }

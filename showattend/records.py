@@ -65,8 +65,10 @@ def written_whole(path: Path, form: RecordForm) -> Iterator[Writer]:
     try:
         with part.open("wb") as file:
             writer: Writer = _WRITERS[form](file)
-            yield writer
-            writer.end()
+            try:
+                yield writer
+            finally:
+                writer.end()  # Parquet's wants to be closed before its file is, come what may
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)

@@ -55,7 +55,7 @@ LEVELS = [
         "gaze",
         "records",
     },
-    {"evaluate", "tables", "compare_page", "scale"},
+    {"evaluate", "tables", "compare_page", "scale", "onnx_export"},
     {"train", "scorecard", "sides"},
     {"compare", "ablate"},
     {"app.models", "app.uploads", "app.upload_room", "runs"},

@@ -42,7 +42,7 @@ LEVELS = [
         "reinforce",
         "channels",
     },
-    {"box_overlay"},
+    {"box_overlay", "hub"},
     {
         "predict",
         "grounding",
@@ -97,6 +97,7 @@ FENCES = {
     "matplotlib": {"overlay", "curves", "matrix"},
     "h5py": {"regions"},
     "pyarrow": {"records"},
+    "huggingface_hub": {"hub", "predict"},
 }
 
 #: Modules with imports inside of functions, and what they import there.

@@ -74,7 +74,8 @@ def export_onnx(checkpoint: Checkpoint, folder: Path) -> list[Path]:
     Returns:
         their paths.
     Raises:
-        ExportError: the model looks at regions, or at a cell drawn by chance; one line.
+        ExportError: the model looks at regions, or at a cell drawn by chance, or torch makes no
+            graph of it for any number of images; one line.
         OSError: they cannot be written.
     """
     captioner, decoder = checkpoint.captioner, checkpoint.captioner.decoder
@@ -142,6 +143,10 @@ def _graph(
             verbose=False,
         )
     assert program is not None  # it is None where a file is named
+    # torch may settle for a graph of the traced number of images, and say nothing.
+    fixed = [value.name for value in program.model.graph.inputs if isinstance(value.shape[0], int)]
+    if fixed:
+        raise ExportError(f"the graph would take {_IMAGES} images alone, at its input {fixed[0]}")
     content: bytes = program.model_proto.SerializeToString()
     return content
 

@@ -122,7 +122,7 @@ def export_onnx(checkpoint: Checkpoint, folder: Path) -> list[Path]:
 
 
 def _graph(
-    module: nn.Module, inputs: tuple[Any, ...], given: list[str], made: list[str], dynamic: Any
+    module: nn.Module, traced: tuple[Any, ...], given: list[str], made: list[str], dynamic: Any
 ) -> bytes:
     """The module as an ONNX file's content, weights within.
 
@@ -135,7 +135,7 @@ def _graph(
         warnings.filterwarnings("ignore", message="# The axis name")
         program = torch.onnx.export(
             module,
-            inputs,
+            traced,
             input_names=given,
             output_names=made,
             dynamic_shapes=dynamic,
@@ -144,7 +144,8 @@ def _graph(
         )
     assert program is not None  # it is None where a file is named
     # torch may settle for a graph of the traced number of images, and say nothing.
-    fixed = [value.name for value in program.model.graph.inputs if isinstance(value.shape[0], int)]
+    inputs = program.model.graph.inputs
+    fixed = [each.name for each in inputs if each.shape is None or isinstance(each.shape[0], int)]
     if fixed:
         raise ExportError(f"the graph would take {_IMAGES} images alone, at its input {fixed[0]}")
     content: bytes = program.model_proto.SerializeToString()

@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from showattend.grids import AnyGrids
     from showattend.predict import CaptionModel
     from showattend.ranks import Ranks
+    from showattend.records import RecordForm
     from showattend.regions import RegionsError
     from showattend.scorecard import Scorecard
     from showattend.search import Caption
@@ -206,6 +208,15 @@ def _add_caption(parser: argparse.ArgumentParser) -> None:
         help="with --json: the attention, (words, rows, columns) or, of regions, (words, regions); "
         "and each head's; with channel attention, the gates of all channels",
     )
+    add(
+        "--shards",
+        type=Path,
+        metavar="DIR",
+        help="write files of records into DIR, also of the photographs in tar files; goes on where "
+        "it was stopped; under torchrun each process takes its share",
+    )
+    add("--shard-size", type=_number(1), metavar="N", help="records of a file (default: 1000)")
+    add("--format", choices=("jsonl", "parquet"), help="of --shards' files (default: jsonl)")
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
@@ -365,6 +376,69 @@ def _box(text: str) -> tuple[float, ...]:
 
 
 def _caption(args: argparse.Namespace) -> int:
+    if args.look_from is not None and args.look_at is None:
+        return _refuse("--look-from: say by --look-at where to look from there")
+    if args.shards is not None:
+        return _caption_shards(args)
+    if args.shard_size is not None or args.format is not None:
+        return _refuse("--shard-size, --format: belong to --shards DIR")
+    return _caption_lines(args)
+
+
+def _caption_shards(args: argparse.Namespace) -> int:
+    """Into files of records: photographs by the million, in as many processes as there are."""
+    import torch
+    from tqdm import tqdm
+
+    from showattend.checkpoint import CONFIG, WEIGHTS
+    from showattend.predict import checkpoint_folder, load
+    from showattend.records import import_parquet
+    from showattend.scale import Run, device_of, find_inputs, share_of, weights_digest
+
+    if args.form != "text" or args.weights or args.overlay is not None or args.regions is not None:
+        return _refuse(
+            "--shards: has a form of its own; leave out --csv, --json, --weights, --overlay and "
+            "--regions"
+        )
+    form: RecordForm = args.format or "jsonl"
+    if form == "parquet":
+        import_parquet()
+    inputs = find_inputs(args.words)
+    share = share_of(os.environ)
+    device = device_of(args.device, os.environ, torch.cuda.device_count())
+    model = load(args.model, device)
+    if model.checkpoint.captioner.encoder is None:
+        return _refuse("--shards: is for models that look at photographs, not at regions")
+    options = {
+        "beam_size": args.beam,
+        "attention": args.attention,
+        "begin": args.begin,
+        "look_at": args.look_at,
+        "look_from": args.look_from or 1,
+    }
+    run = Run(args.shards, form, args.shard_size or 1000, share)
+    run.begin(
+        {
+            "model": args.model,
+            "digest of the model": weights_digest(checkpoint_folder(args.model), (CONFIG, WEIGHTS)),
+            "digest of the photographs": inputs.digest(),
+            **options,
+        }
+    )
+    stream = partial(model.stream, batch_size=args.batch, **options)
+    done = failures = 0
+    with tqdm(unit="img", disable=None) as bar:  # None: only on a terminal
+        for record in run.write(inputs, stream):
+            done, failures = done + 1, failures + (record["error"] is not None)
+            bar.update()
+    told = f"{done} photographs, {failures} of them without a caption" if done else "all is there"
+    process = f" (process {share.rank} of {share.world})" if share.world > 1 else ""
+    print(f"{args.shards}: {told}{process}", file=sys.stderr)
+    return DONE  # torchrun would end the other processes if one failed; the records tell errors
+
+
+def _caption_lines(args: argparse.Namespace) -> int:
+    """To standard output, a line a photograph."""
     from tqdm import tqdm
 
     from showattend.files import Overlays, Report, find_photographs
@@ -373,8 +447,6 @@ def _caption(args: argparse.Namespace) -> int:
 
     if args.weights and args.form != "json":
         return _refuse("--weights: only JSON can hold them; add --json")
-    if args.look_from is not None and args.look_at is None:
-        return _refuse("--look-from: say by --look-at where to look from there")
     if args.look_at is not None and args.regions is not None:
         return _refuse("--look-at: belongs to photographs; of FILE's regions, leave out the others")
     model = load(args.model, args.device)

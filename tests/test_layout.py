@@ -31,7 +31,7 @@ LEVELS = [
         "preemption",
     },
     {"obtain"},
-    {"insertion", "scores", "self_attention", "curves"},
+    {"insertion", "scores", "self_attention", "curves", "tars"},
     {"vocabulary", "corpus", "encoder", "overlay", "ablation_plan"},
     {"cells", "datasets", "results", "matrix"},
     {"decoder", "regions", "grid_store", "ahead"},
@@ -48,7 +48,7 @@ LEVELS = [
         "reinforce",
         "channels",
     },
-    {"box_overlay"},
+    {"box_overlay", "hub"},
     {
         "predict",
         "grounding",
@@ -59,8 +59,9 @@ LEVELS = [
         "page",
         "paired",
         "gaze",
+        "records",
     },
-    {"evaluate", "tables", "compare_page", "lesson"},
+    {"evaluate", "tables", "compare_page", "lesson", "scale", "onnx_export"},
     {"train", "scorecard", "sides"},
     {"compare", "ablate"},
     {"app.models", "app.uploads", "app.upload_room", "runs"},
@@ -103,6 +104,8 @@ FENCES = {
     "h5py": {"regions"},
     "httpx": {"download"},
     "accelerate": {"ranks"},
+    "pyarrow": {"records"},
+    "huggingface_hub": {"hub", "predict"},
 }
 
 #: Modules with imports inside of functions, and what they import there.
@@ -113,6 +116,7 @@ LAZY = {
     "matrix": {"matplotlib"},
     "regions": {"h5py"},  # an extra: those with .npz files need it not
     "ranks": {"accelerate"},  # who trains alone need not wait for it
+    "records": {"pyarrow"},  # an extra: JSONL needs nothing more
     "app.__init__": {"gradio"},  # within what keeps it from writing stubs
     "cli": {"*"},  # each command loads what it needs
 }

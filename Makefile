@@ -9,9 +9,10 @@ HOST ?= 127.0.0.1
 PORT ?= 7860
 SHAPES ?= runs/shapes_soft
 FLICKR8K ?= ../shared/flickr8k
+GRIDS_WORK ?= .cache/proof-grids
 BOXES ?= ../shared/flickr30k_entities/flickr8k_boxes.json
 
-.PHONY: app test lint slow proof-steer proof-kills install clean
+.PHONY: app test lint slow proof-steer proof-kills proof-grids install clean
 
 app: $(VENV)/.installed
 	$(BIN)/showattend app --host $(HOST) --port $(PORT)
@@ -37,6 +38,12 @@ proof-steer: $(VENV)/.installed
 # Twenty SIGKILLs over a run of two processes, each resumed: the weights are an unbroken run's.
 proof-kills: $(VENV)/.installed
 	$(BIN)/python scripts/kill_runs.py --kills 20 --epochs 40 --seed 2
+
+# The tables of docs/grids.md; the second takes an hour or more, and GRIDS_WORK about 6 GB.
+proof-grids: $(VENV)/.installed
+	$(BIN)/python scripts/grids.py bytes
+	$(BIN)/python scripts/grids.py scale --root $(FLICKR8K) --work $(GRIDS_WORK)
+	$(BIN)/python scripts/benchmark.py loading --root $(FLICKR8K)
 
 install: $(VENV)/.installed
 

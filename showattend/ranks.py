@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-#: What the others may have to wait for: the main process computes the grids of a whole data set.
+#: What the others may have to wait for: one may be long at its part of the grids.
 _PATIENCE = timedelta(hours=12)
 #: Set by torchrun in the environment of each process.
 _RANK, _COUNT = "RANK", "WORLD_SIZE"
@@ -70,11 +70,6 @@ class Ranks:
 
     def wait(self) -> None:
         """Go on once all are here."""
-
-    @contextmanager
-    def main_first(self) -> Iterator[None]:
-        """Let the main process do something, then the others."""
-        yield
 
     @contextmanager
     def company(self) -> Iterator[None]:
@@ -157,12 +152,6 @@ class JoinedRanks(Ranks):
     def wait(self) -> None:
         """As `Ranks.wait`."""
         self._accelerator.wait_for_everyone()
-
-    @contextmanager
-    def main_first(self) -> Iterator[None]:
-        """As `Ranks.main_first`."""
-        with self._accelerator.main_process_first():
-            yield
 
     @contextmanager
     def company(self) -> Iterator[None]:

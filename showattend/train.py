@@ -531,10 +531,7 @@ def _prepare(
     val_pictures = load_split(settings.data, "val")
 
     def grids(looking: Captioner, pictures: list[Picture], flips: bool) -> AnyGrids:
-        if looking.encoder is None or looking.encoder.trainable:
-            return _grids(settings, looking, pictures, cache, flips)
-        with ranks.main_first():  # the others find them in the cache
-            return _grids(settings, looking, pictures, cache, flips)
+        return _grids(settings, looking, pictures, cache, flips, ranks)
 
     train_grids = grids(captioner, train_pictures, settings.train.flips)
     average = _average(captioner, settings.train.average)
@@ -589,7 +586,12 @@ def _grounded(settings: Settings, pictures: list[Picture]) -> dict[ImageId, list
 
 
 def _grids(
-    settings: Settings, captioner: Captioner, pictures: list[Picture], cache: Path, flips: bool
+    settings: Settings,
+    captioner: Captioner,
+    pictures: list[Picture],
+    cache: Path,
+    flips: bool,
+    ranks: Ranks,
 ) -> AnyGrids:
     if captioner.encoder is None:
         assert settings.data.regions is not None  # the settings' own check
@@ -602,7 +604,14 @@ def _grids(
     if captioner.encoder.trainable:
         return live_grids(captioner, settings.pixels, pictures, settings.data.corrupt)
     return cache_grids(
-        captioner, settings.pixels, pictures, cache, flips=flips, corrupt=settings.data.corrupt
+        captioner,
+        settings.pixels,
+        pictures,
+        cache,
+        flips=flips,
+        corrupt=settings.data.corrupt,
+        part=ranks.rank,
+        parts=ranks.count,
     )
 
 

@@ -18,7 +18,7 @@ app: $(VENV)/.installed
 	$(BIN)/showattend app --host $(HOST) --port $(PORT)
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

@@ -9,15 +9,16 @@ HOST ?= 127.0.0.1
 PORT ?= 7860
 SHAPES ?= runs/shapes_soft
 FLICKR8K ?= ../shared/flickr8k
+GRIDS_WORK ?= .cache/proof-grids
 BOXES ?= ../shared/flickr30k_entities/flickr8k_boxes.json
 
-.PHONY: app test lint slow proof-steer install clean
+.PHONY: app test lint slow proof-steer proof-kills proof-grids install clean
 
 app: $(VENV)/.installed
 	$(BIN)/showattend app --host $(HOST) --port $(PORT)
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
@@ -33,6 +34,16 @@ proof-steer: $(VENV)/.installed
 	$(BIN)/python scripts/steer.py shapes --model $(SHAPES)
 	for model in soft hard; do $(BIN)/python scripts/steer.py flickr8k --model $$model \
 	  --root $(FLICKR8K) --boxes $(BOXES) || exit; done
+
+# Twenty SIGKILLs over a run of two processes, each resumed: the weights are an unbroken run's.
+proof-kills: $(VENV)/.installed
+	$(BIN)/python scripts/kill_runs.py --kills 20 --epochs 40 --seed 2
+
+# The tables of docs/grids.md; the second takes an hour or more, and GRIDS_WORK about 6 GB.
+proof-grids: $(VENV)/.installed
+	$(BIN)/python scripts/grids.py bytes
+	$(BIN)/python scripts/grids.py scale --root $(FLICKR8K) --work $(GRIDS_WORK)
+	$(BIN)/python scripts/benchmark.py loading --root $(FLICKR8K)
 
 install: $(VENV)/.installed
 

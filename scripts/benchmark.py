@@ -1,10 +1,12 @@
 #!/usr/bin/env python
 """Measure this machine: what the README's figures of speed and memory come from.
 
-    scripts/benchmark.py machine grids epoch caption score page --root ../shared/flickr8k
+    scripts/benchmark.py machine grids loading epoch caption score page --root ../shared/flickr8k
 
 machine: matrix multiplication, in GFLOP/s. grids: all training and validation images encoded into
-an empty cache. epoch: one training epoch of configs/flickr8k_soft.yaml from cached grids. caption:
+an empty cache. loading: an epoch's batches and grids read from the cache without training, beside
+the training of batches that lie in memory. epoch: one training epoch of configs/flickr8k_soft.yaml
+from cached grids. caption:
 the shipped model, cold from the command line, warm, and over a folder of 500. score: BLEU, ROUGE-L
 and CIDEr-D of the validation split, beside pycocoevalcap with its Java tokenizer (needs both).
 page: the web page in Debian's chromium (needs playwright), from the server's start to the first
@@ -19,22 +21,25 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from showattend.batches import Batch
 from showattend.captioner import build_captioner
 from showattend.config import Settings, read_settings
-from showattend.datasets import ImageId, load_split
-from showattend.grids import cache_grids
+from showattend.datasets import ImageId, Picture, load_split
+from showattend.grids import AnyGrids, cache_grids
 from showattend.java_metrics import java_tokens
 from showattend.metrics import score_captions
 from showattend.predict import load
-from showattend.train import resolve_pixels, start_run, train_epoch
+from showattend.train import Run, resolve_pixels, start_run, time_epoch, train_epoch
 
 CONFIG = Path(__file__).parents[1] / "configs" / "flickr8k_soft.yaml"
 
@@ -68,6 +73,51 @@ def grids(settings: Settings) -> None:
         cache_grids(captioner, settings.pixels, pictures, Path(folder))
         seconds = time.perf_counter() - began
     print(f"grids: {len(pictures)} images in {seconds:.0f} s, peak RssAnon {peak()} MiB")
+
+
+def loading(settings: Settings) -> None:
+    """Data alone, the decoder alone, and what comparing the grids' checksums takes of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(".cache/grids")
+        run = start_run(Path(folder) / "run", settings, cache=cache, device=torch.device("cpu"))
+        data = seconds_of(lambda: read_epoch(run))
+        batches = list(run.batches.epoch(1))
+        sampled = batches[:: max(1, len(batches) // 12)]  # those that time_epoch takes
+        held = Held.of(run.train, sampled)
+        run.train = cast(AnyGrids, held)
+        decoder = time_epoch(run)
+        first = held.read(sampled[0].positions)
+        checking = seconds_of(lambda: [zlib.crc32(grid.numpy().data) for grid in first])
+    captions = run.batches.captions()
+    print(
+        f"loading: {captions} captions in {data:.1f} s, {captions / data:.0f} a second: "
+        f"{decoder / data:.1f} times the decoder's own {captions / decoder:.0f}; checksums take "
+        f"{checking * len(batches) / data:.0%} of it"
+    )
+
+
+class Held:
+    """Some batches' grids in memory."""
+
+    def __init__(self, pictures: list[Picture], grids: dict[tuple[int, ...], torch.Tensor]) -> None:
+        self.pictures = pictures
+        self._grids = grids
+
+    @classmethod
+    def of(cls, grids: AnyGrids, batches: Sequence[Batch]) -> "Held":
+        read = {
+            tuple(batch.positions): cast(torch.Tensor, grids.read(batch.positions, batch.mirrored))
+            for batch in batches
+        }
+        return cls(grids.pictures, read)
+
+    def read(self, positions: Sequence[int], _: Sequence[bool] | None = None) -> torch.Tensor:
+        return self._grids[tuple(positions)]
+
+
+def read_epoch(run: Run) -> None:
+    for batch in run.batches.epoch(1):
+        run.train.read(batch.positions, batch.mirrored)
 
 
 def epoch(settings: Settings) -> None:
@@ -201,6 +251,7 @@ def peak_anonymous_memory() -> Iterator[Callable[[], int]]:
 PARTS = {
     "machine": machine,
     "grids": grids,
+    "loading": loading,
     "epoch": epoch,
     "caption": caption,
     "score": score,

@@ -16,7 +16,7 @@ from showattend.vocabulary import END, PAD, Vocabulary, mirror_words
 _POOL = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # of millions, none needs room for more
 class Said:
     """A caption as word ids, the end mark included, and those of its phrases that have boxes."""
 
@@ -35,6 +35,32 @@ class Batch:
     mirrored: list[bool]
     words_BKT: torch.Tensor
     phrases: list[list[tuple[Phrase, ...]]]
+
+    def part(self, number: int, parts: int) -> "Batch":
+        """Every ``parts``-th picture from ``number`` on, without padding that no caption needs.
+
+        The pictures are ordered by length, so the parts are of like length. There may be none.
+        """
+        if parts == 1:
+            return self
+        words_BKT = self.words_BKT[number::parts]
+        length_BK = (words_BKT != PAD).sum(dim=-1)
+        most = int((length_BK > 0).sum(dim=-1).max()) if len(words_BKT) else 0
+        longest = int(length_BK.max()) if len(words_BKT) else 0
+        return Batch(
+            self.positions[number::parts],
+            self.mirrored[number::parts],
+            words_BKT[:, :most, :longest],
+            self.phrases[number::parts],
+        )
+
+    def words(self) -> int:
+        """How many words are there, the end marks included."""
+        return int((self.words_BKT != PAD).sum())
+
+    def captions(self) -> int:
+        """How many captions are there."""
+        return int((self.words_BKT != PAD).any(dim=-1).sum())
 
 
 class CaptionBatches:

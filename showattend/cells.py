@@ -65,4 +65,5 @@ class Coordinates(nn.Module):
         self.register_buffer("places_P2", places_P2, persistent=False)
 
     def forward(self, grid_BPC: Tensor) -> Tensor:
-        return torch.cat([grid_BPC, self.places_P2.expand(len(grid_BPC), -1, -1)], dim=-1)
+        images = grid_BPC.shape[0]  # len() would fix their number in an exported graph
+        return torch.cat([grid_BPC, self.places_P2.expand(images, -1, -1)], dim=-1)

@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from showattend.files import Hear
     from showattend.grids import AnyGrids
     from showattend.predict import CaptionModel
+    from showattend.ranks import Ranks
+    from showattend.records import RecordForm
     from showattend.regions import RegionsError
     from showattend.scorecard import Scorecard
     from showattend.search import Caption
@@ -48,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code.
 
     0: all is done; 1: some photographs have no caption; 2: the command cannot be carried out, and
-    one line on stderr says why; 130: interrupted; 141: nobody reads the output any more.
+    one line on stderr says why; 130: interrupted; 141: nobody reads the output any more; 143: a
+    training was asked to leave (SIGTERM), and can be resumed.
     """
     if sys.stdout is None:
         return _refuse("standard output is closed; give the results somewhere to go")
@@ -204,6 +208,15 @@ def _add_caption(parser: argparse.ArgumentParser) -> None:
         help="with --json: the attention, (words, rows, columns) or, of regions, (words, regions); "
         "and each head's; with channel attention, the gates of all channels",
     )
+    add(
+        "--shards",
+        type=Path,
+        metavar="DIR",
+        help="write files of records into DIR, also of the photographs in tar files; goes on where "
+        "it was stopped; under torchrun each process takes its share",
+    )
+    add("--shard-size", type=_number(1), metavar="N", help="records of a file (default: 1000)")
+    add("--format", choices=("jsonl", "parquet"), help="of --shards' files (default: jsonl)")
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
@@ -219,9 +232,9 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     add(
         "--cache",
         type=Path,
-        default=cache_folder(),
         metavar="DIR",
-        help="where a frozen encoder's grids are kept (default: %(default)s)",
+        help="where a frozen encoder's grids are kept (default: the resumed run's, or "
+        f"{cache_folder()})",
     )
 
 
@@ -363,6 +376,69 @@ def _box(text: str) -> tuple[float, ...]:
 
 
 def _caption(args: argparse.Namespace) -> int:
+    if args.look_from is not None and args.look_at is None:
+        return _refuse("--look-from: say by --look-at where to look from there")
+    if args.shards is not None:
+        return _caption_shards(args)
+    if args.shard_size is not None or args.format is not None:
+        return _refuse("--shard-size, --format: belong to --shards DIR")
+    return _caption_lines(args)
+
+
+def _caption_shards(args: argparse.Namespace) -> int:
+    """Into files of records: photographs by the million, in as many processes as there are."""
+    import torch
+    from tqdm import tqdm
+
+    from showattend.checkpoint import CONFIG, WEIGHTS
+    from showattend.predict import checkpoint_folder, load
+    from showattend.records import import_parquet
+    from showattend.scale import Run, device_of, find_inputs, share_of, weights_digest
+
+    if args.form != "text" or args.weights or args.overlay is not None or args.regions is not None:
+        return _refuse(
+            "--shards: has a form of its own; leave out --csv, --json, --weights, --overlay and "
+            "--regions"
+        )
+    form: RecordForm = args.format or "jsonl"
+    if form == "parquet":
+        import_parquet()
+    inputs = find_inputs(args.words)
+    share = share_of(os.environ)
+    device = device_of(args.device, os.environ, torch.cuda.device_count())
+    model = load(args.model, device)
+    if model.checkpoint.captioner.encoder is None:
+        return _refuse("--shards: is for models that look at photographs, not at regions")
+    options = {
+        "beam_size": args.beam,
+        "attention": args.attention,
+        "begin": args.begin,
+        "look_at": args.look_at,
+        "look_from": args.look_from or 1,
+    }
+    run = Run(args.shards, form, args.shard_size or 1000, share)
+    run.begin(
+        {
+            "model": args.model,
+            "digest of the model": weights_digest(checkpoint_folder(args.model), (CONFIG, WEIGHTS)),
+            "digest of the photographs": inputs.digest(),
+            **options,
+        }
+    )
+    stream = partial(model.stream, batch_size=args.batch, **options)
+    done = failures = 0
+    with tqdm(unit="img", disable=None) as bar:  # None: only on a terminal
+        for record in run.write(inputs, stream):
+            done, failures = done + 1, failures + (record["error"] is not None)
+            bar.update()
+    told = f"{done} photographs, {failures} of them without a caption" if done else "all is there"
+    process = f" (process {share.rank} of {share.world})" if share.world > 1 else ""
+    print(f"{args.shards}: {told}{process}", file=sys.stderr)
+    return DONE  # torchrun would end the other processes if one failed; the records tell errors
+
+
+def _caption_lines(args: argparse.Namespace) -> int:
+    """To standard output, a line a photograph."""
     from tqdm import tqdm
 
     from showattend.files import Overlays, Report, find_photographs
@@ -371,8 +447,6 @@ def _caption(args: argparse.Namespace) -> int:
 
     if args.weights and args.form != "json":
         return _refuse("--weights: only JSON can hold them; add --json")
-    if args.look_from is not None and args.look_at is None:
-        return _refuse("--look-from: say by --look-at where to look from there")
     if args.look_at is not None and args.regions is not None:
         return _refuse("--look-at: belongs to photographs; of FILE's regions, leave out the others")
     model = load(args.model, args.device)
@@ -420,15 +494,37 @@ def _hearing(model: "CaptionModel", attention: "Attention | None") -> "Hear | No
     return lambda photo, words: model.word_attention(photo, words, attention)
 
 
+class _Plain(io.TextIOWrapper):
+    """Standard error that progress bars do not take for a terminal."""
+
+    def isatty(self) -> bool:
+        return False
+
+
 def _train(args: argparse.Namespace) -> int:
+    """As one of several processes, if torchrun has started them; the main one alone has bars."""
+    from showattend.predict import choose_device
+    from showattend.ranks import join_ranks
+
+    ranks = join_ranks(choose_device(args.device))
+    if not ranks.main and isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = _Plain(sys.stderr.detach(), line_buffering=True)
+    with ranks.company():
+        code = _train_as(ranks, args)
+    ranks.leave()
+    return code
+
+
+def _train_as(ranks: "Ranks", args: argparse.Namespace) -> int:
     from showattend.config import read_settings
-    from showattend.predict import checkpoint_folder, choose_device
-    from showattend.train import resume_run, start_run, train
+    from showattend.predict import checkpoint_folder
+    from showattend.train import remembered_cache, resume_run, start_run, train
 
     if args.resume is not None:
         if args.words or args.run is not None or args.init is not None:
             return _refuse("--resume: the run has its settings; give no --run, --init or overrides")
-        run = resume_run(args.resume, cache=args.cache, device=choose_device(args.device))
+        cache = args.cache or remembered_cache(args.resume) or cache_folder()
+        run = resume_run(args.resume, cache=cache, device=ranks.device, ranks=ranks)
     else:
         lost = [word for word in args.words if _is_the_checkpoints(word)] if args.init else []
         if lost:
@@ -440,9 +536,10 @@ def _train(args: argparse.Namespace) -> int:
         run = start_run(
             args.run or Path("runs", config.stem),
             read_settings(config, args.words),
-            cache=args.cache,
-            device=choose_device(args.device),
+            cache=args.cache or cache_folder(),
+            device=ranks.device,
             init=checkpoint_folder(args.init) if args.init is not None else None,
+            ranks=ranks,
         )
     train(run)
     return DONE

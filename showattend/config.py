@@ -269,8 +269,11 @@ class TrainSettings(_Section):
     """The loop."""
 
     epochs: Count
-    #: Images in a batch; each comes with its captions.
+    #: Images in a batch, over all processes; each comes with its captions.
     batch_images: Count = 64
+    #: In so many parts, one after the other, each process tells its share of a batch: less memory,
+    #: the same update.
+    accumulate: Count = 1
     #: At most this many of an image's captions in an epoch, drawn anew each time.
     captions_per_image: Count = 5
     learning_rate: Positive = 1e-3
@@ -301,6 +304,9 @@ class TrainSettings(_Section):
     val_images: Count | None = None
     #: bfloat16 autocast of the decoder; worth it only where the processor multiplies bfloat16.
     bf16: bool = False
+    #: Within an epoch, keep what is needed to go on (last/) every so many minutes; null is at the
+    #: end of epochs alone.
+    save_minutes: Positive | None = 20.0
     seed: Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)] = 1
 
 

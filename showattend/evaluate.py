@@ -30,14 +30,21 @@ def caption_split(
     search: SearchSettings,
     *,
     count: int | None = None,
+    part: int = 0,
+    parts: int = 1,
 ) -> dict[ImageId, Caption]:
-    """The best caption of every picture (or of the first ``count``), never shown a reference."""
+    """The best caption of every picture (or of the first ``count``), never shown a reference.
+
+    Args:
+        part, parts: of these pictures every ``parts``-th, from ``part`` on.
+    """
     captioner.eval()
     pictures = grids.pictures[:count]
+    own = range(part, len(pictures), parts)
     captions: dict[ImageId, Caption] = {}
-    with tqdm(total=len(pictures), desc="captions", unit="img", leave=False, disable=None) as bar:
-        for start in range(0, len(pictures), _BATCH):
-            positions = range(start, min(start + _BATCH, len(pictures)))
+    with tqdm(total=len(own), desc="captions", unit="img", leave=False, disable=None) as bar:
+        for start in range(0, len(own), _BATCH):
+            positions = own[start : start + _BATCH]
             scene = captioner.look(grids.read(positions).to(captioner.device))
             for position, found in zip(
                 positions, beam_search(captioner, vocabulary, scene, search), strict=True
@@ -81,5 +88,15 @@ def phrase_pointing(
 ) -> float:
     """Of 100 phrases, for how many the peak of the head word's map lies in the box."""
     maps = attend_phrases(captioner, vocabulary, grids, boxes)
-    found = shares(point_at_phrases(maps, boxes, grids.pictures, resize))
+    return pointing_rate(maps, boxes, grids.pictures, resize)
+
+
+def pointing_rate(
+    maps: Mapping[ImageId, Sequence[np.ndarray]],
+    boxes: Mapping[ImageId, Sequence[Grounded]],
+    pictures: Sequence[Picture],
+    resize: Resize,
+) -> float:
+    """The same from the maps of `attend_phrases`."""
+    found = shares(point_at_phrases(maps, boxes, pictures, resize))
     return 100.0 * found["all", "head"].value

@@ -10,7 +10,6 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -20,7 +19,7 @@ from tqdm import tqdm
 
 from showattend.box_overlay import save_box_overlays
 from showattend.channels import told_channels
-from showattend.images import FORMATS, ImageError, Resize, open_photograph
+from showattend.images import ImageError, Resize, open_photograph, photograph_suffixes
 from showattend.matrix import words_by_cells, words_by_words
 from showattend.overlay import (
     caption_figure,
@@ -51,19 +50,21 @@ _ANY_DEPTH = re.compile(rf"(?:^|(?<={_SEPARATOR}))\*\*(?:{_SEPARATOR}+|$)")
 # --- in -------------------------------------------------------------------------------------------
 
 
-def find_photographs(name: str) -> list[str]:
+def find_photographs(name: str, others: frozenset[str] = frozenset()) -> list[str]:
     """The files that a file's, a folder's or a glob's name stands for, sorted.
 
     Of a folder these are the visible files with the suffix of an image, but not those in folders
     within. A file's own name is returned unseen: who opens it finds out whether it can be.
 
+    Args:
+        others: suffixes of a folder's files that are wanted too, such as ``.tar``.
     Raises:
         ImageError: the name is empty, or a folder or a glob holds no photograph; one line.
     """
     if not name:
         raise ImageError("'': is no path; name files, folders or globs")
     if _is_folder(name):
-        found = _images_in(Path(name))
+        found = _images_in(Path(name), photograph_suffixes() | others)
     elif glob.has_magic(name) and not os.path.exists(name):  # noqa: PTH110 (as in _is_folder)
         found = [match for match in _matches(name) if not _is_folder(match)]
     else:
@@ -102,7 +103,7 @@ def _folders_from(start: str) -> Iterator[str]:
         left += [inner for inner in inside if not Path(inner).is_symlink()]
 
 
-def _images_in(folder: Path) -> list[str]:
+def _images_in(folder: Path, suffixes: frozenset[str]) -> list[str]:
     try:
         inside = list(folder.iterdir())
     except OSError as error:
@@ -111,17 +112,10 @@ def _images_in(folder: Path) -> list[str]:
     return [
         str(path)
         for path in inside
-        if path.suffix.lower() in _suffixes()
+        if path.suffix.lower() in suffixes
         and not path.name.startswith(".")
         and not _is_folder(str(path))
     ]
-
-
-@cache
-def _suffixes() -> frozenset[str]:
-    """What the files of the formats that `open_photograph` takes end in, such as ``.jpg``."""
-    formats = Image.registered_extensions()
-    return frozenset(suffix for suffix, format_ in formats.items() if format_ in FORMATS)
 
 
 # --- out ------------------------------------------------------------------------------------------

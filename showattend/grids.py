@@ -1,57 +1,108 @@
-"""The grids of a frozen encoder on disk: computed once, memory-mapped ever after.
+"""The grids of a frozen encoder on disk: computed once, read ever after.
 
 A cache is a folder named by a fingerprint of everything that shapes a grid: the encoder's weights,
-the pixel settings and the grid's shape. In it, ``grids.f16`` holds one fp16 grid after the other,
-and ``keys.txt`` one line a grid: the digest of the picture's own bytes, and whether it was
-mirrored. A grid is found by that key alone, so a changed picture, another checkpoint or another
-resize can never be answered with a stale grid. Grids are written before their keys, so a killed run
-leaves at most some unnamed bytes, which the next run overwrites.
+the pixel settings and the grid's shape. A grid in it is found by the digest of the picture's own
+bytes, and whether it was mirrored, so a changed picture, another checkpoint or another resize can
+never be answered with a stale grid. How the folder keeps them: `showattend.grid_store`.
+
+Several programs may fill one cache, each a part of the pictures. A part has a lock, and a program
+takes its own part first and then the others': it waits for those that are being worked on, finds
+them done, and does what a killed program left undone.
 """
 
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import PIL.Image
-import PIL.ImageOps
 import torch
 from filelock import FileLock
 from tqdm import tqdm
 
+from showattend.ahead import batches_of_squares
 from showattend.captioner import Captioner
 from showattend.config import PixelSettings
 from showattend.datasets import DataError, Picture
+from showattend.grid_store import KEY_BYTES, LINE_BYTES, GridStore, GridWriter
 from showattend.images import ImageError, fit_square, to_pixels
 from showattend.regions import PictureRegions
 
-_BATCH = 32  # written to the disk at a time
-_KEY_BYTES = 33  # 31 hex digits, "m" or "-" for mirrored or not, and the line's end
+_BATCH = 32  # pictures encoded at a time
+_READERS = 8  # threads that read files at once: a disk, or a server, has a queue
+_AT_ONCE = 1024  # pictures that are given to them at a time
+
+
+class Rows(Protocol):
+    """Grids by row: an array (N, P, C) of fp16, or what reads from a disk as one does."""
+
+    def __getitem__(self, rows: np.ndarray, /) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
 class Grids:
-    """Grids of pictures, by position; ``rows`` points into the memory-mapped file.
+    """Grids of pictures, by position; ``rows`` says which of ``values`` each has.
 
     ``pictures`` are those whose file could be opened; ``mirrored_rows`` is None without flips.
     """
 
     pictures: list[Picture]
-    values: np.ndarray
+    values: Rows
     rows: np.ndarray
     mirrored_rows: np.ndarray | None
 
     def read(
         self, positions: Sequence[int], mirrored: Sequence[bool] | None = None
     ) -> torch.Tensor:
-        """fp16 grids (B, P, C) of some pictures, copied out of the file."""
+        """fp16 grids (B, P, C) of some pictures, copied out of their files.
+
+        Raises:
+            DataError: a grid is damaged and cannot be computed anew; one line.
+        """
         rows = self.rows[list(positions)]
         if mirrored is not None and self.mirrored_rows is not None:
             rows = np.where(mirrored, self.mirrored_rows[list(positions)], rows)
         return torch.from_numpy(self.values[rows])
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Rows of a store. A damaged one is named, computed anew and mended.
+
+    ``pictures`` holds, for each key without its side, the picture that it is of.
+    """
+
+    store: GridStore
+    captioner: Captioner
+    pixels: PixelSettings
+    pictures: dict[str, Picture]
+
+    def __getitem__(self, rows: np.ndarray, /) -> np.ndarray:
+        grids_NPC, damaged = self.store.read(rows)
+        for i in damaged:
+            grids_NPC[i] = self._anew(int(rows[i]))
+        return grids_NPC
+
+    def _anew(self, row: int) -> np.ndarray:
+        key = self.store.key(row)
+        picture = self.pictures[key[:-1]]
+        damage = f"{self.store.file(row)}: the grid of {picture.name} is damaged"
+        try:
+            if _key(picture) != key[:-1]:
+                raise ImageError("the photograph is another one by now; start the run once more")
+            photo = picture.open()
+        except ImageError as error:
+            raise DataError(f"{damage} and cannot be computed anew ({error})") from None
+        tqdm.write(f"{damage}; it is computed anew")
+        pixels_3SS = model_pixels(photo, self.pixels, mirrored=_is_mirrored(key))
+        (grid_PC,) = _compute(self.captioner, pixels_3SS[None])
+        self.store.mend(row, grid_PC)
+        return grid_PC
 
 
 @dataclass(frozen=True)
@@ -102,6 +153,8 @@ def cache_grids(
     *,
     flips: bool = False,
     corrupt: str = "fatal",
+    part: int = 0,
+    parts: int = 1,
 ) -> Grids:
     """Find or compute the grid of every picture.
 
@@ -109,25 +162,35 @@ def cache_grids(
         folder: where caches live; each fingerprint has its own folder in it.
         flips: also those of the mirrored pictures.
         corrupt: "fatal", or "skip" to leave out (and name) pictures that cannot be opened.
+        part, parts: of several programs that call this at once for the same pictures, such as the
+            ranks of torchrun, which one this is (from 0) and how many there are. Each computes its
+            own part and returns when all are done; the part of one that ended is taken over.
     Raises:
-        DataError: a picture cannot be opened and ``corrupt`` is "fatal".
+        DataError: a picture cannot be opened and ``corrupt`` is "fatal", or the disk lacks room.
     """
-    folder = folder / fingerprint(captioner, pixels)
-    folder.mkdir(parents=True, exist_ok=True)
     keyed = _keys(pictures, corrupt)
+    wanted = {key: picture for picture, key in keyed}
     sides = ("-", "m") if flips else ("-",)
-    wanted = {key + side: picture for picture, key in keyed for side in sides}
-    with FileLock(folder / "lock"):  # another run may want the same grids: it finds them then
-        store = _Store(folder, captioner.shape.packed)
-        missing = {key: picture for key, picture in wanted.items() if key not in store.rows}
-        bad = _fill(store, missing, captioner, pixels, corrupt)
-    good = [(picture, key) for picture, key in keyed if key + "-" not in bad]
+    folder = folder / fingerprint(captioner, pixels)
+    store = GridStore(folder, captioner.shape.packed)
+    _need_room(folder, store, _missing(store, wanted, sides), says_so=part == 0)
+    bad: set[str] = set()
+    for share in (*range(part, parts), *range(part)):
+        own = list(wanted)[share::parts]
+        with FileLock(folder / f"part-{share}-of-{parts}.lock"):
+            store.refresh()  # who held the lock may have computed them
+            missing = _missing(store, own, sides)
+            makers = {key: wanted[key] for key in missing}
+            bad |= _fill(store, missing, makers, captioner, pixels, corrupt, parts)
+    good = [(picture, key) for picture, key in keyed if key not in bad]
     _need_some(good)
+    rows = [np.array([store.rows[key + side] for _, key in good]) for side in sides]
+    store.rows.clear()  # from here on, grids are found by position
     return Grids(
         [picture for picture, _ in good],
-        store.values(),
-        np.array([store.rows[key + "-"] for _, key in good]),
-        np.array([store.rows[key + "m"] for _, key in good]) if flips else None,
+        StoredRows(store, captioner, pixels, wanted),
+        rows[0],
+        rows[1] if flips else None,
     )
 
 
@@ -136,7 +199,8 @@ def fingerprint(captioner: Captioner, pixels: PixelSettings) -> str:
     assert captioner.encoder is not None  # regions need no cache
     digest = hashlib.blake2b(digest_size=16)
     shape = (captioner.shape.height, captioner.shape.width, captioner.shape.channels)
-    digest.update(json.dumps([pixels.model_dump(), shape, "v2"]).encode())
+    # "v2" kept all grids in one file: its folders are left as they are, and never read.
+    digest.update(json.dumps([pixels.model_dump(), shape, "v3"]).encode())
     digest.update(str(captioner.encoder.network).encode())  # layers without weights count too
     for name, value in captioner.encoder.state_dict().items():
         digest.update(name.encode())
@@ -144,63 +208,132 @@ def fingerprint(captioner: Captioner, pixels: PixelSettings) -> str:
     return digest.hexdigest()
 
 
+def _missing(store: GridStore, keys: Iterable[str], sides: Sequence[str]) -> dict[str, list[str]]:
+    """By picture, the keys in the store that have no grid yet."""
+    found = {key: [key + side for side in sides if key + side not in store.rows] for key in keys}
+    return {key: lacking for key, lacking in found.items() if lacking}
+
+
+def _need_room(
+    folder: Path, store: GridStore, missing: dict[str, list[str]], *, says_so: bool
+) -> None:
+    """Say what the missing grids take, and refuse what the disk cannot hold."""
+    count = sum(map(len, missing.values()))
+    need, free = count * (store.row_bytes + LINE_BYTES), shutil.disk_usage(folder).free
+    line = (
+        f"grids to compute: {count:,} of {store.row_bytes:,} bytes, {_readable(need)}; "
+        f"{_readable(free)} are free"
+    )
+    if need > free:
+        raise DataError(f"{folder}: {line}; make room, or name another disk by --cache")
+    if count and says_so:
+        tqdm.write(f"{folder}: {line}")
+
+
+def _readable(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.2f} MB"
+
+
 def _fill(
-    store: "_Store",
-    missing: dict[str, Picture],
+    store: GridStore,
+    missing: dict[str, list[str]],
+    pictures: dict[str, Picture],
     captioner: Captioner,
     pixels: PixelSettings,
     corrupt: str,
+    sharers: int,
 ) -> set[str]:
     """Compute and store grids; returns the keys of the pictures that cannot be opened."""
     bad: set[str] = set()
-    with tqdm(
-        total=len(missing), desc="grids", unit="img", disable=None if missing else True
-    ) as bar:
-        for batch in _batches(missing):
-            opened = list(_open_batch(batch, pixels, corrupt, bad))
+    if not missing:
+        return bad
+    keys, sources = list(missing), [pictures[key] for key in missing]
+    squares = batches_of_squares(sources, pixels, _BATCH, sharers=sharers)
+    with (
+        tqdm(total=len(keys), desc="grids", unit="img", disable=None) as bar,
+        store.writer() as writer,
+    ):
+        for start, batch in zip(range(0, len(keys), _BATCH), squares, strict=True):
+            opened: dict[str, np.ndarray] = {}
+            for key, square in zip(keys[start : start + _BATCH], batch, strict=True):
+                if isinstance(square, ImageError):
+                    _refuse(square, corrupt)
+                    bad.add(key)
+                else:
+                    opened |= {
+                        side: _normal(square, pixels, _is_mirrored(side)) for side in missing[key]
+                    }
             if opened:
-                stacked = torch.from_numpy(np.stack([values for _, values in opened]))
-                store.append([key for key, _ in opened], _compute(captioner, stacked))
+                _append(writer, list(opened), _compute(captioner, np.stack([*opened.values()])))
             bar.update(len(batch))
     return bad
 
 
-def _compute(captioner: Captioner, pixels_B3SS: torch.Tensor) -> np.ndarray:
+def _append(writer: GridWriter, keys: list[str], grids_NPC: np.ndarray) -> None:
+    try:
+        writer.append(keys, grids_NPC)
+    except OSError as error:
+        raise DataError(
+            f"{error.filename or 'the cache of grids'}: cannot be written ({error.strerror}); make "
+            "room, or name another disk by --cache; what is written is kept"
+        ) from None
+
+
+def _compute(captioner: Captioner, pixels_B3SS: np.ndarray) -> np.ndarray:
+    """fp16 grids (B, P, C). A training that is under way finds its model as it was."""
+    trained = captioner.training
     captioner.eval()
-    return captioner.encode(pixels_B3SS.to(captioner.device)).half().cpu().numpy()
+    with torch.autocast(captioner.device.type, enabled=False):
+        grids_BPC = captioner.encode(torch.from_numpy(pixels_B3SS).to(captioner.device))
+    captioner.train(trained)
+    return grids_BPC.half().cpu().numpy()
 
 
 def _keys(pictures: Sequence[Picture], corrupt: str) -> list[tuple[Picture, str]]:
     """The pictures whose file can be read, each with its key but for the side."""
     keyed = []
-    for picture in pictures:
-        try:
-            keyed.append((picture, picture.digest()[:31]))
-        except ImageError as error:
-            _refuse(error, corrupt)
+    with (
+        ThreadPoolExecutor(_READERS) as pool,
+        tqdm(total=len(pictures), desc="photographs", unit="img", disable=None) as bar,
+    ):
+        for start in range(0, len(pictures), _AT_ONCE):
+            some = pictures[start : start + _AT_ONCE]
+            for picture, key in zip(some, pool.map(_key_or_error, some), strict=True):
+                if isinstance(key, ImageError):
+                    _refuse(key, corrupt)
+                else:
+                    keyed.append((picture, key))
+            bar.update(len(some))
     return keyed
 
 
-def _open_batch(
-    batch: list[tuple[str, Picture]], pixels: PixelSettings, corrupt: str, bad: set[str]
-) -> Iterator[tuple[str, np.ndarray]]:
-    for key, picture in batch:
-        try:
-            yield key, model_pixels(picture.open(), pixels, mirrored=key.endswith("m"))
-        except ImageError as error:
-            _refuse(error, corrupt)
-            bad.add(key)
+def _key_or_error(picture: Picture) -> str | ImageError:
+    try:
+        return _key(picture)
+    except ImageError as error:
+        return error
+
+
+def _key(picture: Picture) -> str:
+    return picture.digest()[: KEY_BYTES - 1]
 
 
 def model_pixels(
     photo: PIL.Image.Image, pixels: PixelSettings, *, mirrored: bool = False
 ) -> np.ndarray:
     """An upright RGB photograph as the encoder sees it: (3, S, S), normalised."""
+    square_SS3 = np.asarray(fit_square(photo, pixels.size, pixels.resize))
+    return _normal(square_SS3, pixels, mirrored)
+
+
+def _normal(square_SS3: np.ndarray, pixels: PixelSettings, mirrored: bool) -> np.ndarray:
     assert pixels.mean is not None and pixels.std is not None  # filled in when a run starts
-    square = fit_square(photo, pixels.size, pixels.resize)
-    if mirrored:
-        square = PIL.ImageOps.mirror(square)
-    return to_pixels(square, pixels.mean, pixels.std)
+    seen_SS3 = square_SS3[:, ::-1] if mirrored else square_SS3
+    return to_pixels(seen_SS3, pixels.mean, pixels.std)
+
+
+def _is_mirrored(key: str) -> bool:
+    return key.endswith("m")
 
 
 def _refuse(error: ImageError, corrupt: str) -> None:
@@ -212,49 +345,3 @@ def _refuse(error: ImageError, corrupt: str) -> None:
 def _need_some(good: Sequence[object]) -> None:
     if not good:
         raise DataError("none of the photographs can be opened; look at data.root")
-
-
-def _batches(items: dict[str, Picture]) -> Iterator[list[tuple[str, Picture]]]:
-    pairs = list(items.items())
-    for start in range(0, len(pairs), _BATCH):
-        yield pairs[start : start + _BATCH]
-
-
-class _Store:
-    """Rows of fp16 grids in one file, their keys in another."""
-
-    def __init__(self, folder: Path, cells: tuple[int, int]) -> None:
-        self._grids, self._keys = folder / "grids.f16", folder / "keys.txt"
-        self._cells = cells
-        self._row_bytes = cells[0] * cells[1] * 2
-        self._grids.touch()
-        self._keys.touch()
-        self.rows = self._whole_rows()
-
-    def _whole_rows(self) -> dict[str, int]:
-        """Keys whose line and grid are both whole."""
-        text = self._keys.read_bytes()
-        count = min(len(text) // _KEY_BYTES, self._grids.stat().st_size // self._row_bytes)
-        lines = text[: count * _KEY_BYTES].decode("ascii").split()
-        return {key: row for row, key in enumerate(lines)}
-
-    def append(self, keys: list[str], grids_BPC: np.ndarray) -> None:
-        start = len(self.rows)
-        _write_at(self._grids, start * self._row_bytes, grids_BPC.tobytes())
-        _write_at(self._keys, start * _KEY_BYTES, "".join(f"{key}\n" for key in keys).encode())
-        self.rows.update({key: start + i for i, key in enumerate(keys)})
-
-    def values(self) -> np.ndarray:
-        """All grids (N, P, C), memory-mapped, read only."""
-        shape = (len(self.rows), *self._cells)
-        return np.memmap(self._grids, dtype=np.float16, mode="r", shape=shape)
-
-
-def _write_at(path: Path, offset: int, content: bytes) -> None:
-    """Overwrite from an offset on, and wait until it is on the disk."""
-    with path.open("r+b") as file:
-        file.seek(offset)
-        file.write(content)
-        file.truncate()
-        file.flush()
-        os.fsync(file.fileno())

@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
@@ -96,13 +97,20 @@ def open_photograph(source: Photograph) -> Image.Image:
     )
 
 
+@cache
+def photograph_suffixes() -> frozenset[str]:
+    """What the files of the formats that `open_photograph` takes end in, such as ``.jpg``."""
+    formats = Image.registered_extensions()
+    return frozenset(suffix for suffix, format_ in formats.items() if format_ in FORMATS)
+
+
 def read_content(path: str | os.PathLike[str]) -> bytes:
     """The bytes of a photograph's file, whatever they hold.
 
     Raises:
         ImageError: there is no such file, or it cannot be read to an end.
     """
-    with _regular_file(path) as (_, file, _):
+    with regular_file(path) as (_, file, _):
         return file.read()
 
 
@@ -133,11 +141,13 @@ def fit_square(image: Image.Image, size: int, resize: Resize) -> Image.Image:
 
 
 def to_pixels(
-    square: Image.Image, mean: Sequence[float], std: Sequence[float]
+    square: Image.Image | NDArray[np.uint8], mean: Sequence[float], std: Sequence[float]
 ) -> NDArray[np.float32]:
     """The network's input for an RGB `square`: (x / 255 - mean) / std, shape (3, S, S)."""
-    pixels_SS3 = (np.asarray(square) / 255 - np.asarray(mean)) / np.asarray(std)
-    return np.ascontiguousarray(pixels_SS3.transpose(2, 0, 1), np.float32)
+    # Each channel knows 256 numbers: looking them up takes a third of the time of dividing.
+    known_V3 = (np.arange(256)[:, None] / 255 - np.asarray(mean)) / np.asarray(std)
+    square_SS3, tables_3V = np.asarray(square), known_V3.T.astype(np.float32)
+    return np.stack([table_V.take(square_SS3[:, :, c]) for c, table_V in enumerate(tables_3V)])
 
 
 def from_pixels(
@@ -160,13 +170,18 @@ def _padded(image: Image.Image, size: int) -> Image.Image:
 
 
 def _from_path(path: str | os.PathLike[str]) -> Image.Image:
-    with _regular_file(path) as (name, file, length):
+    with regular_file(path) as (name, file, length):
         return _from_file(name, file, length)
 
 
 @contextmanager
-def _regular_file(path: str | os.PathLike[str]) -> Iterator[tuple[str, IO[bytes], int]]:
-    """The file's name, the open file and its length."""
+def regular_file(path: str | os.PathLike[str]) -> Iterator[tuple[str, IO[bytes], int]]:
+    """The file's name, the open file and its length.
+
+    Raises:
+        ImageError: there is no such file, it is a folder, pipe or device, or, also while it is
+            read, cannot be read.
+    """
     name = os.fsdecode(path)
     if not name:  # to pathlib this is the current folder
         raise _error("''", "is no path; expected an image file")

@@ -10,16 +10,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, overload
 
 import numpy as np
 import torch
+from huggingface_hub import ModelCard, ModelHubMixin
 
 from showattend.channels import look_with_gates
-from showattend.checkpoint import Checkpoint, CheckpointError, load_checkpoint, whole_folder
+from showattend.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    load_checkpoint,
+    whole_folder,
+    write_checkpoint,
+)
 from showattend.config import MOST_WORDS, Attention, SearchSettings, checked
 from showattend.decoder import Scene
 from showattend.grids import model_pixels
+from showattend.hub import hub_folder, model_card
 from showattend.images import ImageError, Photograph, open_photograph, seen_box
 from showattend.items import as_items
 from showattend.regions import RegionFile, RegionsError, check_regions
@@ -99,8 +107,15 @@ def choose_device(name: str) -> torch.device:
         raise DeviceError(f"--device {name}: names no device; choose auto or cpu") from None
 
 
-class CaptionModel:
+class CaptionModel(
+    ModelHubMixin,
+    library_name="showattend",
+    paper_url="https://arxiv.org/abs/1502.03044",
+):
     """A checkpoint ready to caption photographs: paths, bytes, PIL images or arrays.
+
+    ``save_pretrained``, ``from_pretrained`` and ``push_to_hub`` are those of every model on the
+    Hugging Face Hub (`huggingface_hub.ModelHubMixin`), in the checkpoint's own format.
 
     Attributes:
         name: what it was loaded as.
@@ -110,6 +125,61 @@ class CaptionModel:
     def __init__(self, checkpoint: Checkpoint, name: str) -> None:
         self.checkpoint = checkpoint
         self.name = name
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        """The mixin's part that is our own: it has removed an older config.json, which comes last,
+        so that a folder that is not whole is none.
+        """
+        write_checkpoint(save_directory, self.checkpoint)
+
+    @classmethod
+    def _from_pretrained(
+        cls,
+        *,
+        model_id: str,
+        revision: str | None = None,
+        cache_dir: str | Path | None = None,
+        force_download: bool = False,
+        local_files_only: bool = False,
+        token: str | bool | None = None,
+        device: str = "auto",
+        **others: object,
+    ) -> "CaptionModel":
+        """The mixin's part that is our own.
+
+        Args:
+            device: as of :func:`load`.
+        Raises:
+            CheckpointError, DeviceError: as of :func:`load`.
+            TypeError: there is no such argument.
+        """
+        if others:
+            raise TypeError(f"from_pretrained: has no argument {min(others)!r}")
+        folder = Path(model_id)
+        if not folder.is_dir():
+            folder = hub_folder(
+                model_id,
+                revision=revision,
+                cache_dir=cache_dir,
+                force_download=force_download,
+                local_files_only=local_files_only,
+                token=token,
+            )
+        return cls(load_checkpoint(folder, choose_device(device)), model_id)
+
+    def push_to_hub(
+        self, repo_id: str, *, model_card_kwargs: dict[str, Any] | None = None, **options: Any
+    ) -> str:
+        """The mixin's; the card names the repository."""
+        told = {"repository": repo_id} | (model_card_kwargs or {})
+        url: str = super().push_to_hub(repo_id, model_card_kwargs=told, **options)
+        return url
+
+    def generate_model_card(self, *args: object, **kwargs: str) -> ModelCard:
+        """The README.md that is written where a folder has none: what the checkpoint knows of
+        itself. ``kwargs`` are those of `hub.model_card`, such as ``license``.
+        """
+        return model_card(self.checkpoint, **{"name": Path(self.name).name} | kwargs)
 
     @overload
     def caption(

@@ -14,6 +14,7 @@ compares it with the exact gradient over all paths. Where labels are smoothed, l
 loss, negated.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -53,20 +54,37 @@ class MovingAverage:
     def __init__(self, words: int) -> None:
         """Args: words: T, the most words a caption may have, end mark included."""
         self.mean_T1 = torch.full((words + 1,), torch.nan)
+        self.forget()
 
     def of(self, count_BKT: Tensor) -> Tensor:
         """The baseline of returns that sum ``count`` words; 0 where there was none before."""
         return self.mean_T1.to(count_BKT.device)[count_BKT].nan_to_num(0.0)
 
     def add(self, returns_N: Tensor, count_N: Tensor) -> None:
-        """Take in a batch's returns, after they have been used."""
+        """Note a batch's returns; the baseline stays until :meth:`take_in`."""
         count_N, returns_N = count_N.cpu(), returns_N.detach().float().cpu()
-        total_T1 = torch.zeros_like(self.mean_T1).index_add_(0, count_N, returns_N)
-        seen_T1 = torch.bincount(count_N, minlength=len(self.mean_T1))
-        batch_T1 = total_T1 / seen_T1  # NaN where none was seen
+        self._total_T1.index_add_(0, count_N, returns_N.double())
+        self._seen_T1 += torch.bincount(count_N, minlength=len(self.mean_T1))
+
+    def take_in(self, over_all: Callable[[Tensor], Tensor] = lambda own: own) -> None:
+        """Move the average by what was noted since: once an update, after its returns were used.
+
+        Args:
+            over_all: sums numbers over the processes that train together, so that the average is
+                the same in each of them.
+        """
+        total_T1, seen_T1 = over_all(torch.stack([self._total_T1, self._seen_T1]))
+        batch_T1 = (total_T1 / seen_T1).float()  # NaN where none was seen
         moved_T1 = _KEPT * self.mean_T1 + (1 - _KEPT) * batch_T1
         first_T1 = torch.where(self.mean_T1.isnan(), batch_T1, moved_T1)
         self.mean_T1 = torch.where(seen_T1 > 0, first_T1, self.mean_T1)
+        self.forget()
+
+    def forget(self) -> None:
+        """What was noted since the average was moved."""
+        self._total_T1, self._seen_T1 = (
+            torch.zeros(len(self.mean_T1), dtype=torch.float64) for _ in range(2)
+        )
 
 
 def hard_attention_step(
@@ -85,7 +103,7 @@ def hard_attention_step(
     Its value means little, its gradient is what counts: minus that of J, estimated.
 
     Args:
-        average: the moving-average baseline; takes in this batch.
+        average: the moving-average baseline; this batch's returns are noted in it.
         sampling: of words, as in :func:`showattend.decoder.teach`.
         progress: 0..1 over the training; moves the expectation's chance, cools the Gumbel-softmax.
     """

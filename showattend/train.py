@@ -2,7 +2,10 @@
 
 A run directory holds settings.yaml (all of them), environment.json (versions, seed, command,
 hardware), metrics.jsonl (a line an epoch), tensorboard/, best/ (a checkpoint) and last/ (a
-checkpoint with the optimizer's state, from which the run resumes exactly).
+checkpoint with the optimizer's state, from which the run resumes exactly, also within an epoch).
+
+Several processes train as one (`showattend.ranks`): each reads the same files and makes the same
+updates; the main one alone writes.
 """
 
 import json
@@ -10,14 +13,15 @@ import math
 import platform
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
+import numpy as np
 import torch
 import yaml
 from filelock import FileLock, Timeout
@@ -36,34 +40,47 @@ from showattend.checkpoint import (
     load_checkpoint,
     replaced_folder,
     save_checkpoint,
+    whole_folder,
     write_checkpoint,
 )
-from showattend.config import REGIONS, Settings, check_settings, read_settings
+from showattend.config import REGIONS, Settings, TrainSettings, check_settings, read_settings
 from showattend.corpus import make_corpus
 from showattend.datasets import ImageId, Picture, load_split
-from showattend.decoder import Scene, Taught
 from showattend.encoder import normalisation
 from showattend.epochs import best_epoch, is_over
-from showattend.evaluate import caption_split, phrase_pointing, score_split
+from showattend.evaluate import caption_split, pointing_rate, score_split
 from showattend.grids import AnyGrids, cache_grids, live_grids
-from showattend.grounding import seen_part
+from showattend.grounding import attend_phrases, seen_part
 from showattend.java_metrics import meteor
-from showattend.losses import attention_loss, doubly_stochastic_penalty, word_loss
+from showattend.lesson import Lesson, Part, boxed_words, cut
+from showattend.preemption import Preempted, Preemption
+from showattend.ranks import Ranks
 from showattend.regions import open_regions
-from showattend.reinforce import MovingAverage, hard_attention_step
+from showattend.reinforce import MovingAverage
 from showattend.search import Caption
-from showattend.supervision import on_square, wanted_attention
+from showattend.supervision import on_square
 from showattend.vocabulary import SPECIALS, Vocabulary
 from showattend.whole_files import write_whole
 
 SETTINGS, METRICS, BEST, LAST = "settings.yaml", "metrics.jsonl", "best", "last"
 _STATE, _AVERAGE, _HISTORY = "training.safetensors", "average.safetensors", "training.json"
-_REWARDS = "rewards.safetensors"
-_ENVIRONMENT = "environment.json"
+_REWARDS, _PROGRESS = "rewards.safetensors", "progress.json"
+_ENVIRONMENT, _BOARD, _LOCK = "environment.json", "tensorboard", ".lock"
 
 
 class TrainError(ValueError):
     """A run cannot be started or resumed: one clear line."""
+
+
+@dataclass
+class Progress:
+    """How far an epoch is: its steps that are done, and sums over their words."""
+
+    epoch: int
+    step: int = 0
+    words: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
 
 
 @dataclass
@@ -82,7 +99,12 @@ class Run:
     average: AveragedModel | None
     judged: Captioner  # validated and kept: the average's, where there is one
     rewards: MovingAverage  # hard attention's baseline
-    history: list[dict[str, Any]]
+    ranks: Ranks
+    lesson: Lesson
+    together: torch.nn.Module  # the lesson, with all processes' gradients once they have joined
+    history: list[dict[str, Any]] = field(default_factory=list)
+    progress: Progress = field(default_factory=lambda: Progress(1))
+    preemption: Preemption = field(default_factory=Preemption)
 
     @property
     def select_on(self) -> str:
@@ -101,20 +123,22 @@ def start_run(
     cache: Path,
     device: torch.device,
     init: Path | None = None,
+    ranks: Ranks | None = None,
 ) -> Run:
-    """Prepare a new run in an empty or absent folder.
+    """Prepare a new run in an empty or absent folder, or in one whose run ended before it had
+    anything to go on from.
 
     Args:
         init: a checkpoint to go on from; its encoder, decoder and pixels take the place of the
             settings' own, and its vocabulary is kept and grown. Channel attention is added to
             one that has none.
+        ranks: the processes that train together, each of which calls this; None is one alone.
     Raises:
         TrainError, DataError, EncoderError, CheckpointError: one line.
     """
-    if (folder / SETTINGS).exists():
-        raise TrainError(f"{folder}: holds a run already; --resume {folder}, or name another --run")
-    if folder.exists() and any(not _of_a_start(path) for path in folder.iterdir()):
-        raise TrainError(f"{folder}: holds other files; name a new or an empty folder by --run")
+    ranks = ranks or Ranks(device)
+    _refuse_others_files(folder, ranks)
+    ranks.wait()  # all have looked before the main process writes
     train_pictures = load_split(settings.data, "train")
     captions = (said for picture in train_pictures for said in picture.captions)
     vocabulary = Vocabulary.count(captions, settings.data.min_count)
@@ -130,98 +154,246 @@ def start_run(
         captioner = build_captioner(
             settings.encoder, settings.decoder, size=settings.pixels.size, words=len(vocabulary)
         )
-    run = _prepare(folder, settings, captioner.to(device), vocabulary, train_pictures, cache)
-    folder.mkdir(parents=True, exist_ok=True)
-    _save_last(run)
-    write_whole(folder / _ENVIRONMENT, json.dumps(_environment(settings, device), indent=1))
-    # Written last: where it is, there is a run, and it can be resumed.
-    tree = settings.model_dump(mode="json")
-    write_whole(folder / SETTINGS, yaml.safe_dump(tree, sort_keys=False))
+    run = _prepare(folder, settings, captioner.to(device), vocabulary, train_pictures, cache, ranks)
+    if ranks.main:
+        _write_start(run, cache)
     return run
 
 
-def _of_a_start(path: Path) -> bool:
+def _refuse_others_files(folder: Path, ranks: Ranks) -> None:
+    if (folder / SETTINGS).exists():
+        if _has_trained(folder):
+            raise TrainError(
+                f"{folder}: holds a run already; --resume {folder}, or name another --run"
+            )
+        if ranks.main:
+            with _only_trainer(folder):  # it may be in its first steps just now
+                pass
+    elif folder.exists() and not all(map(_is_of_a_start, folder.iterdir())):
+        raise TrainError(f"{folder}: holds other files; name a new or an empty folder by --run")
+
+
+def _is_of_a_start(path: Path) -> bool:
     """Whether a file is what a run leaves that was killed before it was whole."""
-    return path.name in (LAST, _ENVIRONMENT) or path.name.startswith(f".{LAST}.")
+    if path.name == METRICS:
+        return path.stat().st_size == 0
+    known = (LAST, _ENVIRONMENT, _BOARD, _LOCK)
+    return path.name in known or path.name.startswith(f".{LAST}.")
 
 
-def resume_run(folder: Path, *, cache: Path, device: torch.device) -> Run:
-    """Take a run up where its last whole epoch ended; the result equals an uninterrupted run's.
+def _has_trained(folder: Path) -> bool:
+    """Whether a run has anything that starting anew would lose; one that cannot be read may."""
+    last = whole_folder(folder / LAST)
+    try:
+        history = json.loads((last / _HISTORY).read_text(encoding="utf-8"))
+        progress = json.loads((last / _PROGRESS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return True
+    return bool(history or progress["step"] or whole_folder(folder / BEST).exists())
 
+
+def _write_start(run: Run, cache: Path) -> None:
+    run.folder.mkdir(parents=True, exist_ok=True)
+    (run.folder / SETTINGS).unlink(missing_ok=True)
+    _save_last(run)
+    environment = json.dumps(_environment(run, cache), indent=1)
+    write_whole(run.folder / _ENVIRONMENT, environment)
+    # Written last: where it is, there is a run, and it can be resumed.
+    tree = run.settings.model_dump(mode="json")
+    write_whole(run.folder / SETTINGS, yaml.safe_dump(tree, sort_keys=False))
+
+
+def resume_run(
+    folder: Path, *, cache: Path, device: torch.device, ranks: Ranks | None = None
+) -> Run:
+    """Take a run up where it was last saved; the result equals an uninterrupted run's, if as many
+    processes train it.
+
+    Args:
+        ranks: as of :func:`start_run`.
     Raises:
         TrainError, DataError, CheckpointError: one line.
     """
     if not (folder / SETTINGS).is_file():
         raise TrainError(f"{folder}: no {SETTINGS}, so there is no run to resume")
     settings = read_settings(folder / SETTINGS)
-    checkpoint = load_checkpoint(folder / LAST, device)
+    try:
+        checkpoint = load_checkpoint(folder / LAST, device)
+    except CheckpointError as error:
+        raise _beyond_resuming(folder, error) from None
     if (settings.encoder, settings.decoder) != (checkpoint.encoder, checkpoint.decoder):
         raise TrainError(
             f"{folder / SETTINGS}: its encoder or decoder is not that of {folder / LAST}; "
             "take back what was edited"
         )
     pictures = load_split(settings.data, "train")
-    run = _prepare(folder, settings, checkpoint.captioner, checkpoint.vocabulary, pictures, cache)
+    model = (checkpoint.captioner, checkpoint.vocabulary)
+    run = _prepare(folder, settings, *model, pictures, cache, ranks or Ranks(device))
     _restore(run)
     return run
 
 
+def _beyond_resuming(folder: Path, error: Exception) -> CheckpointError:
+    """What is wrong with last/, and what to do about it."""
+    try:
+        load_checkpoint(folder / BEST)
+    except CheckpointError:
+        return CheckpointError(f"{error}; {folder} cannot be resumed; start another run")
+    return CheckpointError(
+        f"{error}; {folder} cannot be resumed, but its {BEST}/ is whole: start another run with "
+        f"--init {folder / BEST}"
+    )
+
+
+def remembered_cache(folder: Path) -> Path | None:
+    """The cache of grids with which a run was started; None where that is not known."""
+    try:
+        named = json.loads((folder / _ENVIRONMENT).read_text(encoding="utf-8")).get("cache")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return None if named is None else Path(named)
+
+
 def train(run: Run) -> None:
-    """Train until the last epoch, or until the score has not risen for ``patience`` epochs."""
-    settings = run.settings.train
+    """Train until the last epoch, or until the score has not risen for ``patience`` epochs.
+
+    Raises:
+        TrainError: one line.
+        Preempted: SIGTERM has asked for an end; all that was learnt is saved, and a line says so.
+    """
+    settings, main = run.settings.train, run.ranks.main
     if is_over(settings, run.history):
-        print(f"{run.folder}: is finished; nothing to resume")
+        _say(run, f"{run.folder}: is finished; nothing to resume")
         return
-    with _only_trainer(run.folder), SummaryWriter(str(run.folder / "tensorboard")) as board:
+    with ExitStack() as stack:
+        if main:
+            stack.enter_context(_only_trainer(run.folder))
+            board = stack.enter_context(SummaryWriter(str(run.folder / _BOARD)))
+        stack.enter_context(run.preemption.heeded())
+        _join(run)
         for epoch in range(len(run.history) + 1, settings.epochs + 1):
             line = train_epoch(run, epoch)
             line |= _validate(run)
             run.history.append(line)
-            _save(run)
-            _log(board, line)
-            print(_summary(line), flush=True)
+            run.progress = Progress(epoch + 1)
+            if main:
+                _save(run)
+                _log(board, line)
+            _say(run, _summary(line))
             if is_over(settings, run.history):
                 break
     if len(run.history) < settings.epochs:
-        print(f"stopped: {settings.patience} epochs without a better score (train.patience)")
+        _say(run, f"stopped: {settings.patience} epochs without a better score (train.patience)")
     best = run.history[(run.best_epoch() or 1) - 1]
-    print(f"best: {_summary(best)} -> {run.folder / BEST}")
+    _say(run, f"best: {_summary(best)} -> {run.folder / BEST}")
+
+
+def _say(run: Run, text: str) -> None:
+    if run.ranks.main:
+        print(text, flush=True)
 
 
 @contextmanager
 def _only_trainer(folder: Path) -> Iterator[None]:
     """Two trainings of one run would write over each other; a killed one's lock ends with it."""
     try:
-        with FileLock(folder / ".lock", timeout=0):
+        with FileLock(folder / _LOCK, timeout=0):
             yield
     except Timeout:
         raise TrainError(f"{folder}: another training is using it; wait for its end") from None
 
 
+def _join(run: Run) -> None:
+    """Bring the processes' gradients together.
+
+    DistributedDataParallel rearranges them after its first backward pass, and sums of three or more
+    numbers have other bits in another arrangement. A first pass that counts for nothing makes the
+    first step after a resume like that of an uninterrupted run.
+    """
+    if run.ranks.count == 1:
+        return
+    run.together = run.ranks.together(run.lesson)
+    run.together.eval()  # the statistics of a batch normalisation stay
+    _reseed(run, 0, 0)
+    first = _own_parts(run, next(run.batches.epoch(1)))[0]
+    torch.autograd.backward(run.together(first.uncounted(), 0.0, 0.0)["total"])
+    run.optimizer.zero_grad(set_to_none=True)
+
+
 def train_epoch(run: Run, epoch: int) -> dict[str, Any]:
-    settings = run.settings.train
-    torch.manual_seed(settings.seed * 100_003 + epoch)  # dropout repeats when resumed
-    run.captioner.train()
-    began, words, sums = time.monotonic(), 0, Counter[str]()
-    steps = len(run.batches)
+    """An epoch, or what is left of it.
+
+    Raises:
+        Preempted: as :func:`train`.
+    """
+    settings, steps = run.settings.train, len(run.batches)
+    if run.progress.epoch != epoch:
+        run.progress = Progress(epoch)
+    progress = run.progress
+    run.together.train()
+    began = time.monotonic() - progress.seconds
+    saved = time.monotonic()
     with tqdm(
-        total=steps, desc=f"epoch {epoch}/{settings.epochs}", unit="batch", disable=None
+        total=steps,
+        initial=progress.step,
+        desc=f"epoch {epoch}/{settings.epochs}",
+        unit="batch",
+        disable=None,
     ) as bar:
-        for step, batch in enumerate(run.batches.epoch(epoch)):
-            done = (epoch - 1) * steps + step
-            _set_learning_rate(run, done / (settings.epochs * steps))
-            parts, count = _train_step(run, batch, epoch, done / (settings.epochs * steps))
-            words += count
-            sums.update({name: part * count for name, part in parts.items()})
-            bar.set_postfix(loss=f"{sums['loss'] / words:.3f}", refresh=False)
+        for batch in islice(run.batches.epoch(epoch), progress.step, None):
+            done = ((epoch - 1) * steps + progress.step) / (settings.epochs * steps)
+            _reseed(run, epoch, progress.step)
+            _set_learning_rate(run, done)
+            parts, count = _train_step(run, batch, epoch, done)
+            progress.step += 1
+            progress.words += count
+            for name, part in parts.items():
+                progress.sums[name] = progress.sums.get(name, 0.0) + part * count
+            progress.seconds = time.monotonic() - began
+            bar.set_postfix(loss=f"{progress.sums['loss'] / progress.words:.3f}", refresh=False)
             bar.update()
-    seconds = time.monotonic() - began
+            if _agreed(run, run.preemption.asked):
+                _leave(run)
+            if _agreed(run, _is_due(settings, saved)):
+                _save_progress(run)
+                saved = time.monotonic()
+    seconds = progress.seconds
     return {
         "epoch": epoch,
-        **{name: total / words for name, total in sums.items()},
+        **{name: total / progress.words for name, total in progress.sums.items()},
         "seconds": round(seconds, 1),
         "captions per second": round(run.batches.captions() / seconds, 1),
     }
+
+
+def _reseed(run: Run, epoch: int, step: int) -> None:
+    """Dropout and samples: others at each step and on each process, the same when resumed."""
+    words = [run.settings.train.seed, epoch, step, run.ranks.rank]
+    torch.manual_seed(int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0]))
+
+
+def _agreed(run: Run, asked: bool) -> bool:
+    """Whether any of the processes asks."""
+    return bool(run.ranks.total(torch.tensor([float(asked)])) > 0)
+
+
+def _is_due(settings: TrainSettings, saved: float) -> bool:
+    minutes = settings.save_minutes
+    return minutes is not None and time.monotonic() - saved > 60 * minutes
+
+
+def _save_progress(run: Run) -> None:
+    if run.ranks.main:
+        _save_last(run)
+
+
+def _leave(run: Run) -> NoReturn:
+    """Save, and end because somebody has asked for it."""
+    _save_progress(run)
+    run.ranks.wait()
+    done = f"epoch {run.progress.epoch}, step {run.progress.step} of {len(run.batches)}"
+    _say(run, f"stopped by SIGTERM at {done}; go on with --resume {run.folder}")
+    raise Preempted
 
 
 def time_epoch(run: Run, sampled: int = 12) -> float:
@@ -244,96 +416,100 @@ def _train_step(
     run: Run, batch: Batch, epoch: int, progress: float
 ) -> tuple[dict[str, float], int]:
     """One update; returns the parts of the loss, unweighted, and how many words it saw."""
-    settings, weights, captioner = run.settings.train, run.settings.loss, run.captioner
-    device = captioner.device
-    with torch.autocast(device.type, torch.bfloat16, enabled=settings.bf16):
-        scene = captioner.look(run.train.read(batch.positions, batch.mirrored).to(device))
-        sampling = settings.scheduled_sampling * (epoch - 1) / max(settings.epochs - 1, 1)
-        total, loss, taught = _tell(run, scene, batch.words_BKT.to(device), sampling, progress)
-    alpha_BKTP = taught.mean_alpha().float()
-    penalty = doubly_stochastic_penalty(
-        alpha_BKTP, taught.spoken_BKT, weights.doubly_stochastic_target, scene.mask_BP
-    )
-    parts = {"loss": loss, "penalty": penalty}
-    total = total + weights.doubly_stochastic * penalty
-    if weights.attention:
-        wanted_BKTP = _wanted(run, batch).to(device)
-        paths = alpha_BKTP.shape[1] // wanted_BKTP.shape[1]
-        wanted_BKTP = wanted_BKTP.repeat_interleave(paths, dim=1)
-        parts["attention loss"] = attention_loss(alpha_BKTP, wanted_BKTP)
-        total = total + weights.attention * parts["attention loss"]
+    settings, ranks = run.settings.train, run.ranks
+    sampling = settings.scheduled_sampling * (epoch - 1) / max(settings.epochs - 1, 1)
     run.optimizer.zero_grad(set_to_none=True)
-    torch.autograd.backward(total)
+    own = _own_parts(run, batch)
+    found = []
+    for number, part in enumerate(own, start=1):
+        # Only the last backward pass brings the gradients together.
+        with nullcontext() if number == len(own) else ranks.apart(run.together):
+            losses = run.together(part, sampling, progress)
+            # The processes' gradients are averaged, and their parts are to be summed.
+            torch.autograd.backward(losses["total"] * ranks.count)
+        found.append(torch.stack([value.detach() for value in losses.values()]))
     parameters = (p for group in run.optimizer.param_groups for p in group["params"])
     torch.nn.utils.clip_grad_norm_(parameters, settings.clip_norm)
-    if not math.isfinite(total.item()):
+    parts = dict(zip(losses, ranks.total(torch.stack(found).sum(dim=0)).tolist(), strict=True))
+    if not math.isfinite(parts.pop("total")):
         raise TrainError("the loss is not finite; lower train.learning_rate")
     run.optimizer.step()
+    _after_update(run)
+    return parts, batch.words()
+
+
+def _after_update(run: Run) -> None:
+    """What moves along with the weights, alike in every process."""
+    encoder = run.captioner.encoder
+    if encoder is not None and encoder.trainable:  # its normalisations' statistics
+        run.ranks.align(list(encoder.buffers()))
     if run.average is not None:
-        run.average.update_parameters(captioner)
-    return {name: part.item() for name, part in parts.items()}, len(taught.targets_N)
+        run.average.update_parameters(run.captioner)
+    if run.settings.decoder.look == "hard":
+        run.rewards.take_in(run.ranks.total)
 
 
-def _tell(
-    run: Run, scene: Scene, words_BKT: torch.Tensor, sampling: float, progress: float
-) -> tuple[torch.Tensor, torch.Tensor, Taught]:
-    """Teacher forcing: what is minimised, the words' loss (soft attention's is both), the rest."""
-    settings, smoothing = run.settings, run.settings.loss.label_smoothing
-    decoder = run.captioner.decoder
-    if settings.decoder.look == "soft":
-        taught = decoder.teach(scene, words_BKT, sampling)
-        loss = word_loss(taught.logits_NV, taught.targets_N, smoothing)
-        return loss, loss, taught
-    total, taught = hard_attention_step(
-        decoder,
-        scene,
-        words_BKT,
-        settings.hard,
-        run.rewards,
-        label_smoothing=smoothing,
-        sampling=sampling,
-        progress=progress,
-    )
-    with torch.no_grad():
-        loss = word_loss(taught.logits_NV, taught.targets_N, smoothing)
-    return total, loss, taught
-
-
-def _wanted(run: Run, batch: Batch) -> torch.Tensor:
-    """Where people say that each word's attention should lie, (B, K, T, P)."""
-    _, captions, words = batch.words_BKT.shape
-    shape = run.captioner.shape
-    return wanted_attention(
-        batch.phrases, captions=captions, words=words, height=shape.height, width=shape.width
-    )
+def _own_parts(run: Run, batch: Batch) -> list[Part]:
+    """What this process tells of a batch."""
+    count = run.ranks.count * run.settings.train.accumulate
+    parts = cut(batch, range(run.ranks.rank, count, run.ranks.count), count)
+    if not run.settings.loss.attention:
+        return parts
+    parts = [run.lesson.with_wanted(part) for part in parts]
+    boxed = [boxed_words(part) for part in parts]
+    of_all = max(run.ranks.total(torch.tensor([sum(boxed)])).item(), 1)
+    return [replace(part, boxed=own / of_all) for part, own in zip(parts, boxed, strict=True)]
 
 
 def _validate(run: Run) -> dict[str, float]:
+    """The scores of the validation split, which the processes caption together."""
     began = time.monotonic()
-    captions = caption_split(
-        run.judged,
-        run.vocabulary,
-        run.val,
-        run.settings.search,
-        count=run.settings.train.val_images,
-    )
-    scores = score_split(captions, run.val.pictures) | _chosen_by(run, captions)
+    _reseed(run, run.progress.epoch, len(run.batches))  # a search may draw where to look
+    found = [own for own in run.ranks.gather(_judge_own(run)) if own is not None]
+    if len(found) < run.ranks.count:
+        _leave(run)
+    scores = run.ranks.tell(_scores(run, found) if run.ranks.main else {})
     rounded = {name: round(score, 4) for name, score in scores.items()}
     return rounded | {"validation seconds": round(time.monotonic() - began, 1)}
 
 
-def _chosen_by(run: Run, captions: Mapping[ImageId, Caption]) -> dict[str, float]:
-    """A score that is computed only where it chooses the checkpoint, for it takes long."""
-    if run.select_on == "pointing":
-        model = (run.judged, run.vocabulary)
+#: Captions, and, where "pointing" chooses the checkpoint, people's sentences with their maps.
+_Judged = tuple[dict[ImageId, Caption], dict[ImageId, list[np.ndarray]]]
+
+
+def _judge_own(run: Run) -> _Judged | None:
+    """This process's part of the validation split; None where it was asked to leave."""
+    model, ranks = (run.judged, run.vocabulary, run.val), run.ranks
+    own = (picture.image_id for picture in run.val.pictures[ranks.rank :: ranks.count])
+    boxes = {image_id: run.val_boxes[image_id] for image_id in own if image_id in run.val_boxes}
+    count = run.settings.train.val_images
+    try:
+        with run.preemption.at_once():
+            captions = caption_split(
+                *model, run.settings.search, count=count, part=ranks.rank, parts=ranks.count
+            )
+            return captions, attend_phrases(*model, boxes) if boxes else {}
+    except Preempted:
+        return None
+
+
+def _scores(run: Run, found: Sequence[_Judged]) -> dict[str, float]:
+    """From what all processes have; of those that take long only what chooses the checkpoint."""
+    pictures, select_on = run.val.pictures, run.select_on
+    told = {image_id: caption for own, _ in found for image_id, caption in own.items()}
+    ids = [picture.image_id for picture in pictures if picture.image_id in told]
+    captions = {image_id: told[image_id] for image_id in ids}
+    scores = score_split(captions, pictures)
+    if select_on == "pointing":
+        maps = {image_id: said for _, own in found for image_id, said in own.items()}
         resize = run.settings.pixels.resize
-        return {"pointing": phrase_pointing(*model, run.val, run.val_boxes, resize)}
-    if run.select_on == "METEOR":
+        scores["pointing"] = pointing_rate(maps, run.val_boxes, pictures, resize)
+    if select_on == "METEOR":
         texts = {image_id: caption.text for image_id, caption in captions.items()}
-        said = {picture.image_id: picture.captions for picture in run.val.pictures}
+        said = {picture.image_id: picture.captions for picture in pictures}
         corpus = make_corpus(texts, {image_id: said[image_id] for image_id in texts})
-        return {"METEOR": 100.0 * meteor(corpus)[0]}
-    return {}
+        scores["METEOR"] = 100.0 * meteor(corpus)[0]
+    return scores
 
 
 def _prepare(
@@ -343,12 +519,24 @@ def _prepare(
     vocabulary: Vocabulary,
     train_pictures: list[Picture],
     cache: Path,
+    ranks: Ranks,
 ) -> Run:
+    parts = settings.train.accumulate * ranks.count
+    if settings.train.batch_images < parts:
+        raise TrainError(
+            f"train.batch_images is {settings.train.batch_images}: cannot be cut into {parts} "
+            f"parts, {settings.train.accumulate} (train.accumulate) for each of {ranks.count} "
+            "processes; raise it"
+        )
     val_pictures = load_split(settings.data, "val")
-    train_grids = _grids(settings, captioner, train_pictures, cache, settings.train.flips)
+
+    def grids(looking: Captioner, pictures: list[Picture], flips: bool) -> AnyGrids:
+        return _grids(settings, looking, pictures, cache, flips, ranks)
+
+    train_grids = grids(captioner, train_pictures, settings.train.flips)
     average = _average(captioner, settings.train.average)
     judged = captioner if average is None else cast(Captioner, average.module)
-    val_grids = _grids(settings, judged, val_pictures, cache, False)
+    val_grids = grids(judged, val_pictures, False)
     batches = CaptionBatches(
         train_grids.pictures,
         vocabulary,
@@ -359,6 +547,8 @@ def _prepare(
         seed=settings.train.seed,
         grounded=_grounded(settings, train_grids.pictures) if settings.loss.attention else None,
     )
+    rewards = MovingAverage(settings.train.max_words + 1)
+    lesson = Lesson(captioner, train_grids, settings, rewards)
     return Run(
         folder,
         settings,
@@ -371,8 +561,10 @@ def _prepare(
         optimizer=_optimizer(captioner, settings),
         average=average,
         judged=judged,
-        rewards=MovingAverage(settings.train.max_words + 1),
-        history=[],
+        rewards=rewards,
+        ranks=ranks,
+        lesson=lesson,
+        together=lesson,
     )
 
 
@@ -394,7 +586,12 @@ def _grounded(settings: Settings, pictures: list[Picture]) -> dict[ImageId, list
 
 
 def _grids(
-    settings: Settings, captioner: Captioner, pictures: list[Picture], cache: Path, flips: bool
+    settings: Settings,
+    captioner: Captioner,
+    pictures: list[Picture],
+    cache: Path,
+    flips: bool,
+    ranks: Ranks,
 ) -> AnyGrids:
     if captioner.encoder is None:
         assert settings.data.regions is not None  # the settings' own check
@@ -407,7 +604,14 @@ def _grids(
     if captioner.encoder.trainable:
         return live_grids(captioner, settings.pixels, pictures, settings.data.corrupt)
     return cache_grids(
-        captioner, settings.pixels, pictures, cache, flips=flips, corrupt=settings.data.corrupt
+        captioner,
+        settings.pixels,
+        pictures,
+        cache,
+        flips=flips,
+        corrupt=settings.data.corrupt,
+        part=ranks.rank,
+        parts=ranks.count,
     )
 
 
@@ -517,23 +721,37 @@ def _checkpoint(run: Run, captioner: Captioner) -> Checkpoint:
 def _save(run: Run) -> None:
     """best/ first, then last/: a kill in between makes the resumed run write best/ once more."""
     if run.best_epoch() == run.history[-1]["epoch"]:
-        save_checkpoint(run.folder / BEST, _checkpoint(run, run.judged))
+        with _needing_room(run.folder / BEST):
+            save_checkpoint(run.folder / BEST, _checkpoint(run, run.judged))
     _save_last(run)
 
 
+@contextmanager
+def _needing_room(folder: Path) -> Iterator[None]:
+    """A disk that is full in hour 20 should cost nobody the 19 before."""
+    try:
+        yield
+    except OSError as error:
+        raise TrainError(
+            f"{folder}: cannot be written ({error.strerror or error}); what was there before is "
+            f"kept; make room, then go on with --resume {folder.parent}"
+        ) from None
+
+
 def _save_last(run: Run) -> None:
-    with replaced_folder(run.folder / LAST) as folder:
+    with _needing_room(run.folder / LAST), replaced_folder(run.folder / LAST) as folder:
         write_checkpoint(folder, _checkpoint(run, run.captioner))
         (folder / _STATE).write_bytes(save(_stored(_optimizer_tensors(run.optimizer))))
         if run.average is not None:
             (folder / _AVERAGE).write_bytes(save(_stored(_average_tensors(run.average))))
         (folder / _REWARDS).write_bytes(save({"mean": run.rewards.mean_T1}))
         (folder / _HISTORY).write_text(json.dumps(run.history), encoding="utf-8")
+        (folder / _PROGRESS).write_text(json.dumps(asdict(run.progress)), encoding="utf-8")
     _write_metrics(run)
 
 
 def _restore(run: Run) -> None:
-    folder = run.folder / LAST
+    folder = whole_folder(run.folder / LAST)
     try:
         tensors = load_file(folder / _STATE)
         if run.average is not None:
@@ -542,15 +760,25 @@ def _restore(run: Run) -> None:
                 value.copy_(averaged[name])
         run.rewards.mean_T1 = load_file(folder / _REWARDS)["mean"]
         run.history = json.loads((folder / _HISTORY).read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise CheckpointError(f"{folder}: cannot be resumed from ({error})") from None
+        run.progress = _read_progress(folder, len(run.history) + 1)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise _beyond_resuming(run.folder, CheckpointError(f"{folder}: {error}")) from None
     state: dict[int, dict[str, torch.Tensor]] = {}
     for name, value in tensors.items():
         index, key = name.split(".")
         state.setdefault(int(index), {})[key] = value
     whole = run.optimizer.state_dict()
     run.optimizer.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
-    _write_metrics(run)
+    if run.ranks.main:
+        _write_metrics(run)
+
+
+def _read_progress(folder: Path, epoch: int) -> Progress:
+    """Of an epoch; runs of version 0.1.0 have none within it."""
+    path = folder / _PROGRESS
+    if not path.exists():
+        return Progress(epoch)
+    return Progress(**json.loads(path.read_text(encoding="utf-8")))
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
@@ -583,12 +811,14 @@ def _summary(line: dict[str, Any]) -> str:
     )
 
 
-def _environment(settings: Settings, device: torch.device) -> dict[str, Any]:
+def _environment(run: Run, cache: Path) -> dict[str, Any]:
     packages = ("showattend", "torch", "torchvision", "timm", "numpy", "pillow", "nltk")
     return {
         "command": " ".join(sys.argv),
-        "seed": settings.train.seed,
-        "device": str(device),
+        "seed": run.settings.train.seed,
+        "cache": str(cache.resolve()),
+        "device": str(run.ranks.device),
+        "processes": run.ranks.count,
         "threads": torch.get_num_threads(),
         "machine": platform.platform(),
         "processor": platform.processor() or platform.machine(),

@@ -96,7 +96,8 @@ class TransformerDecoder(Decoder):
     def start(self, scene: Scene, captions: int) -> State:
         """Nothing has been said."""
         width = self.embed.embedding_dim
-        shape = (len(scene.grid_BPC), captions, 0, self.layers, 2, width)
+        images = scene.grid_BPC.shape[0]  # len() would fix their number in an exported graph
+        shape = (images, captions, 0, self.layers, 2, width)
         return TransformerState(scene.grid_BPC.new_zeros(shape))
 
     def step(

@@ -697,12 +697,15 @@ def test_train_resume_evaluate(
     assert code == 0 and lines[-1].startswith("best: ")
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert len(metrics) == 2
-    assert list((tmp_path / "cache").glob("*/grids.f16"))
+    assert list((tmp_path / "cache").glob("*/grids-0000.f16"))
     assert "seed: 3" in (folder / "settings.yaml").read_text()
 
     assert "--resume" in refusal(capsys, "train", "--config", config)  # the folder is taken
+    monkeypatch.delenv("SHOWATTEND_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     code, _, _ = run(capsys, "train", "--resume", folder)
     assert code == 0
+    assert not (tmp_path / "home").exists()  # it remembers its own cache
 
     out = tmp_path / "deep" / "scores"
     code, lines, _ = run(capsys, "evaluate", "--checkpoint", folder, "--out", out)

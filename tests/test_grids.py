@@ -1,11 +1,17 @@
 """The cache of grids: never wrong, never computed twice, whatever happened to its files."""
 
 import copy
+import errno
 import os
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,11 +21,13 @@ from filelock import FileLock
 from PIL import Image, ImageOps
 from torch import Tensor, nn
 
+from showattend import grid_store
 from showattend import grids as module
 from showattend.captioner import Captioner, build_captioner
 from showattend.checkpoint import Checkpoint
 from showattend.config import EncoderSettings, PixelSettings
 from showattend.datasets import DataError, Picture
+from showattend.grid_store import LINE_BYTES
 from showattend.grids import Grids, cache_grids, fingerprint, live_grids
 from showattend.images import fit_square, open_photograph, to_pixels
 from showattend.shapes import make_scene
@@ -307,19 +315,19 @@ GRID_BYTES = 64 * 24 * 2
 @pytest.mark.parametrize(
     ("damages", "lost"),
     [
-        ([cut("keys.txt", 1)], 1),  # a line without its end
-        ([cut("keys.txt", 33)], 1),
-        ([cut("keys.txt", 34)], 2),
-        ([cut("keys.txt", 5 * 33)], 5),
-        ([cut("grids.f16", 1)], 1),
-        ([cut("grids.f16", GRID_BYTES)], 1),
-        ([cut("grids.f16", GRID_BYTES + 1)], 2),
-        ([cut("grids.f16", 5 * GRID_BYTES)], 5),
-        ([cut("keys.txt", 40), cut("grids.f16", 1)], 2),
-        ([cut("grids.f16", -GRID_BYTES - 7)], 0),  # grids whose keys were never written
-        ([cut("keys.txt", -7)], 0),  # half a line
-        ([lambda folder: (folder / "keys.txt").unlink()], 5),
-        ([lambda folder: (folder / "grids.f16").unlink()], 5),
+        ([cut("grids-0000.keys", 1)], 1),  # a line without its end
+        ([cut("grids-0000.keys", LINE_BYTES)], 1),
+        ([cut("grids-0000.keys", LINE_BYTES + 1)], 2),
+        ([cut("grids-0000.keys", 5 * LINE_BYTES)], 5),
+        ([cut("grids-0000.f16", 1)], 1),
+        ([cut("grids-0000.f16", GRID_BYTES)], 1),
+        ([cut("grids-0000.f16", GRID_BYTES + 1)], 2),
+        ([cut("grids-0000.f16", 5 * GRID_BYTES)], 5),
+        ([cut("grids-0000.keys", LINE_BYTES + 9), cut("grids-0000.f16", 1)], 2),
+        ([cut("grids-0000.f16", -GRID_BYTES - 7)], 0),  # grids whose keys were never written
+        ([cut("grids-0000.keys", -7)], 0),  # half a line
+        ([lambda folder: (folder / "grids-0000.keys").unlink()], 5),
+        ([lambda folder: (folder / "grids-0000.f16").unlink()], 5),
     ],
 )
 def test_torn_files_lose_what_was_torn_and_nothing_else(
@@ -349,21 +357,170 @@ def test_a_key_left_behind_never_names_another_grid(
     """Two grids are torn off, their keys are not; then a kill comes between a grid and its key."""
     pictures = five(make_picture)
     cache_grids(captioner, PIXELS, pictures, cache)
-    cut("grids.f16", 2 * GRID_BYTES)(cache / fingerprint(captioner, PIXELS))
+    cut("grids-0000.f16", 2 * GRID_BYTES)(cache / fingerprint(captioner, PIXELS))
     pictures += [make_picture("new.png", 77), make_picture("newer.png", 78)]
     cache_grids(captioner, PIXELS, pictures[5:6], cache)
-    write_at = module._write_at
+    overwrite = grid_store.overwrite
 
     def killed(path: Path, offset: int, content: bytes) -> None:
-        if path.name == "keys.txt":
+        if path.name == "grids-0000.keys":
             raise KeyboardInterrupt
-        write_at(path, offset, content)
+        overwrite(path, offset, content)
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "_write_at", killed)
+        patched.setattr(grid_store, "overwrite", killed)
         with pytest.raises(KeyboardInterrupt):
             cache_grids(captioner, PIXELS, pictures[6:], cache)
     assert_right(cache_grids(captioner, PIXELS, pictures, cache), captioner, pictures)
+
+
+# Damage found in the middle of a training
+
+
+def flip(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 4
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_a_damaged_grid_is_named_computed_anew_and_mended(
+    captioner: Captioner,
+    make_picture: MakePicture,
+    cache: Path,
+    capsys: pytest.CaptureFixture[str],
+    mirrored: bool,
+) -> None:
+    pictures = five(make_picture)
+    grids = cache_grids(captioner, PIXELS, pictures, cache, flips=True)
+    sides = [mirrored] * 5
+    before = grids.read(range(5), sides)
+    path = cache / fingerprint(captioner, PIXELS) / "grids-0000.f16"
+    flip(path, (2 * 2 + mirrored) * GRID_BYTES + 100)
+    captioner.train()
+    calls = counted(captioner)
+    capsys.readouterr()
+    after = grids.read(range(5), sides)
+    assert calls == [1]
+    assert captioner.training  # the training goes on as it was
+    said = f"{path}: the grid of {pictures[2].source} is damaged; it is computed anew\n"
+    assert capsys.readouterr().out == said
+    torch.testing.assert_close(after, before, rtol=2e-3, atol=2e-3)
+    for again in (grids, cache_grids(captioner, PIXELS, pictures, cache, flips=True)):
+        assert torch.equal(again.read(range(5), sides), after)
+    assert calls == [1]
+    assert capsys.readouterr().out == ""
+
+
+def test_a_grid_is_mended_in_full_precision_within_autocast(
+    captioner: Captioner, make_picture: MakePicture, cache: Path
+) -> None:
+    pictures = five(make_picture)
+    grids = cache_grids(captioner, PIXELS, pictures, cache)
+    flip(cache / fingerprint(captioner, PIXELS) / "grids-0000.f16", 0)
+    with torch.autocast("cpu", torch.bfloat16):
+        (found_PC,) = grids.read([0])
+    assert torch.equal(found_PC, direct(captioner, pictures[0]))
+
+
+def change(path: Path) -> None:
+    Image.new("RGB", (32, 32), "red").save(path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [(change, "the photograph is another one by now"), (Path.unlink, "cannot be read")],
+)
+def test_a_damaged_grid_whose_photograph_is_lost_ends_in_one_line(
+    captioner: Captioner,
+    make_picture: MakePicture,
+    cache: Path,
+    spoil: Callable[[Path], None],
+    reason: str,
+) -> None:
+    pictures = five(make_picture)
+    grids = cache_grids(captioner, PIXELS, pictures, cache)
+    path = cache / fingerprint(captioner, PIXELS) / "grids-0000.f16"
+    flip(path, 5 * GRID_BYTES - 1)
+    assert isinstance(pictures[4].source, Path)
+    spoil(pictures[4].source)
+    with pytest.raises(DataError) as caught:
+        grids.read([0, 4])
+    assert str(caught.value).startswith(f"{path}: the grid of {pictures[4].source} is damaged")
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# Room on the disk
+
+
+def test_what_is_missing_is_told_before_the_start(
+    captioner: Captioner,
+    make_picture: MakePicture,
+    cache: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pictures = five(make_picture)
+    cache_grids(captioner, PIXELS, pictures[:3], cache)
+    capsys.readouterr()
+    cache_grids(captioner, PIXELS, pictures, cache, flips=True)
+    folder = cache / fingerprint(captioner, PIXELS)
+    assert capsys.readouterr().out.startswith(
+        f"{folder}: grids to compute: 7 of 3,072 bytes, 0.02 MB; "
+    )
+    cache_grids(captioner, PIXELS, pictures, cache, flips=True)
+    assert capsys.readouterr().out == ""
+
+
+def test_too_small_a_disk_is_refused_in_one_line(
+    captioner: Captioner,
+    make_picture: MakePicture,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pictures, calls = five(make_picture), counted(captioner)
+    need = 5 * (GRID_BYTES + LINE_BYTES)
+    for free, enough in ((need - 1, False), (need, True)):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        if enough:
+            cache_grids(captioner, PIXELS, pictures, cache)
+            continue
+        with pytest.raises(DataError) as caught:
+            cache_grids(captioner, PIXELS, pictures, cache)
+        assert "grids to compute: 5 of 3,072 bytes, 0.02 MB; 0.02 MB are free; make room" in str(
+            caught.value
+        )
+        assert "\n" not in str(caught.value)
+        assert calls == []
+    assert calls == [2, 2, 1]
+
+
+def test_a_disk_that_fills_up_ends_in_one_line_and_keeps_what_is_written(
+    captioner: Captioner,
+    make_picture: MakePicture,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    few_at_once: None,
+) -> None:
+    pictures = five(make_picture)
+    overwrite = grid_store.overwrite
+
+    def full(path: Path, offset: int, content: bytes) -> None:
+        if offset >= 2 * GRID_BYTES:
+            overwrite(path, offset, content[: GRID_BYTES + 9])  # it takes a part yet
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        overwrite(path, offset, content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(grid_store, "overwrite", full)
+        with pytest.raises(DataError) as caught:
+            cache_grids(captioner, PIXELS, pictures, cache)
+    path = cache / fingerprint(captioner, PIXELS) / "grids-0000.f16"
+    assert str(caught.value).startswith(f"{path}: cannot be written (No space left on device);")
+    calls = counted(captioner)
+    grids = cache_grids(captioner, PIXELS, pictures, cache)
+    assert sum(calls) == 3
+    assert_right(grids, captioner, pictures)
 
 
 # Photographs that cannot be opened
@@ -432,7 +589,7 @@ def test_a_run_waits_for_the_one_that_computes(
     folder = cache / fingerprint(captioner, PIXELS)
     folder.mkdir(parents=True)
     thread = threading.Thread(target=cache_grids, args=(captioner, PIXELS, pictures, cache))
-    with FileLock(folder / "lock"):
+    with FileLock(folder / "part-0-of-1.lock"):
         thread.start()
         time.sleep(0.3)
         assert thread.is_alive()
@@ -466,6 +623,118 @@ def test_two_runs_at_once_compute_every_grid_once(
     assert sum(map(sum, calls)) == 5
     assert_right(found["ours"], ours, pictures)
     assert_right(found["theirs"], theirs, pictures[::-1])
+
+
+@pytest.mark.parametrize("flips", [False, True])
+def test_each_of_several_programs_computes_its_part(
+    captioner: Captioner, make_picture: MakePicture, cache: Path, few_at_once: None, flips: bool
+) -> None:
+    pictures = five(make_picture)
+    pictures.append(make_picture("six.png", 4))  # the same photograph as the fifth
+    captioners = [captioner, copy.deepcopy(captioner), copy.deepcopy(captioner)]
+    calls = [counted(one) for one in captioners]
+    begin = threading.Barrier(3, timeout=60)
+    waiting = set(captioners)
+
+    def begin_together(encoder: nn.Module, *_: object) -> None:
+        """Nobody goes on before all compute: none holds what another waits for."""
+        for one in [one for one in waiting if one.encoder is encoder]:
+            waiting.remove(one)
+            begin.wait()
+
+    for one in captioners:
+        one.encoder.register_forward_hook(begin_together)
+    with ThreadPoolExecutor(3) as pool:
+        found = [
+            pool.submit(cache_grids, one, PIXELS, pictures, cache, flips=flips, part=part, parts=3)
+            for part, one in enumerate(captioners)
+        ]
+        results = [future.result(timeout=60) for future in found]
+    sides = 1 + flips
+    assert [sum(one) for one in calls] == [2 * sides, 2 * sides, 1 * sides]
+    for one in captioners:
+        one.encoder._forward_hooks.clear()
+    for grids, one in zip(results, captioners, strict=True):
+        assert_right(grids, one, pictures)
+        mirrored = grids.read([4], [True])[0]
+        expected = direct(one, pictures[4], mirrored=flips)
+        torch.testing.assert_close(mirrored, expected, rtol=2e-3, atol=2e-3)
+
+
+def test_the_part_of_a_program_that_ended_is_taken_over(
+    captioner: Captioner, with_bad_ones: list[Picture], cache: Path
+) -> None:
+    calls = counted(captioner)
+    grids = cache_grids(
+        captioner, PIXELS, with_bad_ones, cache, corrupt="skip", part=1, parts=2
+    )  # nobody has done part 0
+    good = [with_bad_ones[i] for i in (0, 2, 4)]
+    assert sum(calls) == 3
+    assert_right(grids, captioner, good)
+
+
+_RANK = """
+import sys, torch
+from pathlib import Path
+from showattend.captioner import build_captioner
+from showattend.config import DecoderSettings, EncoderSettings, PixelSettings
+from showattend.datasets import Picture
+from showattend.grids import cache_grids, fingerprint
+torch.set_num_threads(1)
+torch.manual_seed(0)
+encoder = EncoderSettings(name="test_efficientnet", stage=1, pretrained=False)
+decoder = DecoderSettings(embedding=4, hidden=6, attention=3)
+captioner = build_captioner(encoder, decoder, size=32, words=9)
+done = []
+captioner.encoder.register_forward_hook(lambda _, pixels, __: done.append(len(pixels[0])))
+pixels = PixelSettings(size=32, mean=(0.5,) * 3, std=(0.5,) * 3)
+folder, part, parts = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+pictures = [Picture(path.name, path, ("a dog",)) for path in sorted(folder.glob("*.png"))]
+print("ready", flush=True)
+sys.stdin.readline()
+grids = cache_grids(captioner, pixels, pictures, folder / "cache", part=part, parts=parts)
+print(sum(done), grids.read(range(len(pictures))).double().sum().item(), flush=True)
+"""
+
+
+def _ranks(folder: Path, parts: int) -> list[subprocess.Popen[str]]:
+    """Programs that wait for a line before they fill the cache, each its part."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", _RANK, str(folder), str(part), str(parts)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for part in range(parts)
+    ]
+    for process in started:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    return started
+
+
+@pytest.mark.slow
+def test_programs_fill_one_cache_at_once_and_take_over_from_a_killed_one(
+    checkpoint: Checkpoint, make_picture: MakePicture, tmp_path: Path
+) -> None:
+    pictures = [make_picture(f"{seed}.png", seed) for seed in range(400)]
+    ranks = _ranks(tmp_path, 3)
+    for process in ranks:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    while not any(path.stat().st_size for path in (tmp_path / "cache").glob("*/*.keys")):
+        time.sleep(0.01)
+    ranks[2].kill()
+    told = [process.communicate(timeout=200)[0].split()[-2:] for process in ranks]
+    assert sum(int(count) for count, _ in told[:2]) <= 400  # nothing was computed twice
+    assert told[0][1] == told[1][1]
+    torch.manual_seed(0)
+    captioner = build_captioner(checkpoint.encoder, checkpoint.decoder, size=32, words=9)
+    alone = cache_grids(captioner, PIXELS, pictures, tmp_path / "alone")
+    total = alone.read(range(400)).double().sum().item()
+    assert float(told[0][1]) == pytest.approx(total, rel=1e-3)
 
 
 # Grids of a CNN that is trained

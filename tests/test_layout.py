@@ -24,11 +24,17 @@ LEVELS = [
         "data_urls",
         "epochs",
         "items",
+        "archives",
+        "unzip",
+        "download",
+        "ranks",
+        "preemption",
     },
-    {"insertion", "scores", "self_attention", "curves"},
+    {"obtain"},
+    {"insertion", "scores", "self_attention", "curves", "tars"},
     {"vocabulary", "corpus", "encoder", "overlay", "ablation_plan"},
     {"cells", "datasets", "results", "matrix"},
-    {"decoder", "regions"},
+    {"decoder", "regions", "grid_store", "ahead"},
     {"recurrent", "transformer", "steering"},
     {"captioner", "boxes", "metrics", "references", "java_metrics"},
     {
@@ -44,7 +50,7 @@ LEVELS = [
         "cider_reward",
         "channels",
     },
-    {"box_overlay"},
+    {"box_overlay", "hub"},
     {
         "predict",
         "grounding",
@@ -55,8 +61,9 @@ LEVELS = [
         "page",
         "paired",
         "gaze",
+        "records",
     },
-    {"evaluate", "tables", "compare_page"},
+    {"evaluate", "tables", "compare_page", "lesson", "scale", "onnx_export"},
     {"train", "scorecard", "sides"},
     {"compare", "ablate"},
     {"app.models", "app.uploads", "app.upload_room", "runs"},
@@ -97,6 +104,10 @@ FENCES = {
     "safetensors": {"checkpoint", "train"},
     "matplotlib": {"overlay", "curves", "matrix"},
     "h5py": {"regions"},
+    "httpx": {"download"},
+    "accelerate": {"ranks"},
+    "pyarrow": {"records"},
+    "huggingface_hub": {"hub", "predict"},
 }
 
 #: Modules with imports inside of functions, and what they import there.
@@ -106,6 +117,8 @@ LAZY = {
     "curves": {"matplotlib"},
     "matrix": {"matplotlib"},
     "regions": {"h5py"},  # an extra: those with .npz files need it not
+    "ranks": {"accelerate"},  # who trains alone need not wait for it
+    "records": {"pyarrow"},  # an extra: JSONL needs nothing more
     "app.__init__": {"gradio"},  # within what keeps it from writing stubs
     "cli": {"*"},  # each command loads what it needs
 }

@@ -102,6 +102,7 @@ def estimate(settings: HardSettings, average: MovingAverage | None = None) -> Es
         scene = tiny_scene(decoder, IMAGES)
         loss, _ = hard_attention_step(decoder, scene, words_B1T, settings, average)
         rows.append(-STEPS * gradient(decoder, loss))  # the loss is a mean over words
+        average.take_in()
     gradient_RM = torch.stack(rows)
     mean_M, spread_M = gradient_RM.mean(dim=0), gradient_RM.std(dim=0)
     error_M = (spread_M / BATCHES**0.5).clamp_min(ROUNDING)
@@ -243,8 +244,11 @@ def test_the_moving_average_by_hand() -> None:
     counts = torch.tensor([[[0, 1, 2]]])
     assert average.of(counts).tolist() == [[[0.0, 0.0, 0.0]]]
     average.add(torch.tensor([1.0, 3.0]), torch.tensor([1, 1]))
+    assert average.of(counts).tolist() == [[[0.0, 0.0, 0.0]]]  # noted, and not yet taken in
+    average.take_in()
     torch.testing.assert_close(average.of(counts), torch.tensor([[[0.0, 2.0, 0.0]]]))
     average.add(torch.tensor([7.0]), torch.tensor([1]))
+    average.take_in()
     torch.testing.assert_close(average.of(counts), torch.tensor([[[0.0, 2.5, 0.0]]]))
 
 
@@ -259,6 +263,7 @@ def test_all_expectation_is_soft_attention() -> None:
     expected = word_loss(soft.logits_NV, soft.targets_N, 0.0)
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(gradient(decoder, loss), gradient(decoder, expected))
+    average.take_in()
     assert average.mean_T1.isnan().all()  # no sampled return was seen
 
 

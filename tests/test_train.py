@@ -1,14 +1,21 @@
 """Training on a tiny data set of drawn pictures: artefacts, exact resume, going on from a model."""
 
+import itertools
 import json
 import math
 import os
 import random
+import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -17,12 +24,13 @@ from filelock import FileLock
 from safetensors.torch import load_file
 
 from showattend import train as module
-from showattend.checkpoint import load_checkpoint
+from showattend.checkpoint import CheckpointError, load_checkpoint
 from showattend.config import Settings, check_settings
 from showattend.grids import LiveGrids
 from showattend.predict import load
+from showattend.preemption import Preempted
 from showattend.shapes import CANVAS, make_scenes, noun_boxes
-from showattend.train import TrainError, resume_run, start_run, train
+from showattend.train import TrainError, remembered_cache, resume_run, start_run, train
 
 CPU = torch.device("cpu")
 TINY = {
@@ -204,29 +212,40 @@ def test_meteor_may_choose_the_checkpoint(
     assert run.history[0]["METEOR"] == 4.0
 
 
-def interrupted_and_resumed(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
-    """A run killed in the middle of its second epoch, and taken up again to its end."""
+class Killed(Exception):
+    """What ends a training here."""
 
-    class Killed(Exception):
-        pass
 
-    run = start_run(tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU)
-    seen = 0
+@contextmanager
+def at_update(number: int, happens: Callable[[], None]) -> Iterator[None]:
+    """Let something happen in the midst of an update, counted from 1."""
+    seen, original = 0, torch.nn.utils.clip_grad_norm_
 
-    def killing_clip(*args: object, **kwargs: object) -> None:
+    def counting_clip(*args: Any, **kwargs: Any) -> None:
         nonlocal seen
         seen += 1
-        if seen == 6:
-            raise Killed
+        if seen == number:
+            happens()
         original(*args, **kwargs)
 
-    original = torch.nn.utils.clip_grad_norm_
-    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", killing_clip)
-    with pytest.raises(Killed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.utils, "clip_grad_norm_", counting_clip)
+        yield
+
+
+def killed() -> None:
+    raise Killed
+
+
+def asked_to_leave() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def interrupted_and_resumed(settings: Settings, tmp_path: Path) -> Path:
+    """A run killed in the middle of its second epoch, and taken up again to its end."""
+    run = start_run(tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU)
+    with at_update(6, killed), pytest.raises(Killed):
         train(run)
-    monkeypatch.undo()
     train(resume_run(tmp_path / "run", cache=tmp_path / "cache", device=CPU))
     return tmp_path / "run"
 
@@ -236,12 +255,17 @@ def assert_same_run(run: Path, other: Path) -> None:
     assert_same(weights(run / "best"), weights(other / "best"))
     for state in ("training.safetensors", "rewards.safetensors"):
         assert_same(load_file(run / "last" / state), load_file(other / "last" / state))
+    assert scores(run) == scores(other)
 
 
-def test_resumed_equals_uninterrupted(
-    photographs: Path, whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    resumed = interrupted_and_resumed(tiny_settings(photographs), tmp_path, monkeypatch)
+def scores(run: Path) -> list[dict[str, float]]:
+    """The epochs' lines, without their times."""
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [{key: line[key] for key in line if "second" not in key} for line in lines]
+
+
+def test_resumed_equals_uninterrupted(photographs: Path, whole_run: Path, tmp_path: Path) -> None:
+    resumed = interrupted_and_resumed(tiny_settings(photographs), tmp_path)
     assert_same_run(resumed, whole_run)
 
 
@@ -252,15 +276,13 @@ def hard_settings(photographs: Path, **hard: object) -> Settings:
     return check_settings(tree, "test")
 
 
-def test_hard_attention_resumed_equals_uninterrupted(
-    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hard_attention_resumed_equals_uninterrupted(photographs: Path, tmp_path: Path) -> None:
     """Its samples, and the average of earlier batches' rewards, go on as they were."""
     settings = hard_settings(photographs)
     whole = tmp_path / "whole"
     train(start_run(whole, settings, cache=tmp_path / "cache", device=CPU))
     assert not load_file(whole / "last" / "rewards.safetensors")["mean"].isnan().all()
-    assert_same_run(interrupted_and_resumed(settings, tmp_path, monkeypatch), whole)
+    assert_same_run(interrupted_and_resumed(settings, tmp_path), whole)
 
 
 @pytest.mark.parametrize(
@@ -289,6 +311,187 @@ def test_a_hard_model_is_learned_from_a_soft_one(
     caption = model.caption(photographs / "0.png")
     assert (caption.weights.max(axis=1) == 1.0).all()
     assert (caption.weights.argmax(axis=1) == caption.alpha.argmax(axis=1)).all()
+
+
+# --- saves within an epoch, and faults ------------------------------------------------------------
+
+EVERY_STEP = 1e-9  # minutes
+
+
+def step_of(run: Path) -> tuple[int, int]:
+    """Epoch and step of what is saved."""
+    progress = json.loads((run / "last" / "progress.json").read_text())
+    return progress["epoch"], progress["step"]
+
+
+@pytest.mark.parametrize("look", ["soft", "hard"])
+def test_resumed_within_an_epoch_equals_uninterrupted(
+    photographs: Path, tmp_path: Path, look: str
+) -> None:
+    """Saved after every step, killed in the second step of the second epoch."""
+    whole = hard_settings(photographs) if look == "hard" else tiny_settings(photographs)
+    settings = whole.model_copy(
+        update={"train": whole.train.model_copy(update={"save_minutes": EVERY_STEP})}
+    )
+    train(start_run(tmp_path / "whole", whole, cache=tmp_path / "cache", device=CPU))
+    run = start_run(tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU)
+    with at_update(6, killed), pytest.raises(Killed):
+        train(run)
+    assert step_of(tmp_path / "run") == (2, 1)
+    resumed = resume_run(tmp_path / "run", cache=tmp_path / "cache", device=CPU)
+    with at_update(8, killed):
+        train(resumed)  # 7 of the 12 updates are left
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    assert step_of(tmp_path / "run") == (4, 0)
+
+
+def test_a_save_every_so_often_and_not_more(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a clock that gains 40 s a step, more than two minutes are four steps."""
+    clock = itertools.count(0, 20)  # it is read twice a step: for the epoch's seconds too
+    settings = tiny_settings(photographs, epochs=1, batch_images=2, save_minutes=2.0)
+    run = start_run(tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU)
+    saved: list[int] = []
+    monkeypatch.setattr(module, "_save_last", lambda run: saved.append(run.progress.step))
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    train(run)
+    assert len(run.batches) == 8
+    assert saved == [4, 8, 0]  # the last one at the epoch's end
+
+
+def test_sigterm_ends_a_run_that_goes_on_as_if_nothing_had_happened(
+    photographs: Path, whole_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The step is finished and saved."""
+    run = start_run(
+        tmp_path / "run", tiny_settings(photographs), cache=tmp_path / "cache", device=CPU
+    )
+    with at_update(6, asked_to_leave), pytest.raises(Preempted) as caught:
+        train(run)
+    assert caught.value.code == 143
+    line = f"stopped by SIGTERM at epoch 2, step 2 of 4; go on with --resume {tmp_path / 'run'}"
+    assert capsys.readouterr().out.splitlines()[-1] == line
+    assert step_of(tmp_path / "run") == (2, 2)
+    train(resume_run(tmp_path / "run", cache=tmp_path / "cache", device=CPU))
+    assert_same_run(tmp_path / "run", whole_run)
+
+
+def test_sigterm_in_the_validation_is_heeded_at_once(
+    photographs: Path, whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The epoch's training is kept; the validation is done anew."""
+    run = start_run(
+        tmp_path / "run", tiny_settings(photographs), cache=tmp_path / "cache", device=CPU
+    )
+
+    def interrupted(*args: object, **kwargs: object) -> None:
+        asked_to_leave()
+        pytest.fail("goes on")
+
+    monkeypatch.setattr(module, "caption_split", interrupted)
+    with pytest.raises(Preempted):
+        train(run)
+    monkeypatch.undo()
+    assert step_of(tmp_path / "run") == (1, 4)
+    train(resume_run(tmp_path / "run", cache=tmp_path / "cache", device=CPU))
+    assert_same_run(tmp_path / "run", whole_run)
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[Callable[[], None]]:
+    """What is called to let the disk be full: no file may grow beyond so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(
+    photographs: Path, whole_run: Path, tmp_path: Path
+) -> None:
+    folder, settings = tmp_path / "run", tiny_settings(photographs, save_minutes=EVERY_STEP)
+    run = start_run(folder, settings, cache=tmp_path / "cache", device=CPU)
+    with files_of_at_most(10_000) as fill, at_update(6, fill):
+        line = rf"^{folder / 'last'}: cannot be written \(File too large\); what was there before "
+        with pytest.raises(TrainError, match=line + "is kept; make room, then go on with --resume"):
+            train(run)
+    assert step_of(folder) == (2, 1)
+    assert not list(folder.glob(".last.*"))
+    train(resume_run(folder, cache=tmp_path / "cache", device=CPU))
+    assert_same_run(folder, whole_run)
+
+
+@pytest.mark.parametrize("file", ["model", "training", "average", "rewards"])
+def test_a_truncated_checkpoint_is_named_and_the_best_one_offered(
+    whole_run: Path, tmp_path: Path, file: str
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole_run, folder)
+    torn = folder / "last" / f"{file}.safetensors"
+    torn.write_bytes(torn.read_bytes()[:-50])
+    line = rf"^{folder / 'last'}.*start another run with --init {folder / 'best'}$"
+    with pytest.raises(CheckpointError, match=line):
+        resume_run(folder, cache=whole_run.parent / "cache", device=CPU)
+    load_checkpoint(folder / "best")
+    shutil.rmtree(folder / "best")
+    with pytest.raises(CheckpointError, match=r"cannot be resumed; start another run$"):
+        resume_run(folder, cache=whole_run.parent / "cache", device=CPU)
+
+
+def test_a_run_that_failed_in_its_first_steps_need_not_be_removed(
+    photographs: Path, whole_run: Path, tmp_path: Path
+) -> None:
+    folder, cache, settings = tmp_path / "run", tmp_path / "cache", tiny_settings(photographs)
+    run = start_run(folder, tiny_settings(photographs, learning_rate=0.5), cache=cache, device=CPU)
+    with at_update(2, killed), pytest.raises(Killed):
+        train(run)
+    with FileLock(folder / ".lock"), pytest.raises(TrainError, match="another training is using"):
+        start_run(folder, settings, cache=cache, device=CPU)  # it may not have failed at all
+    train(start_run(folder, settings, cache=cache, device=CPU))
+    assert_same_run(folder, whole_run)
+    with pytest.raises(TrainError, match="holds a run already"):
+        start_run(folder, settings, cache=cache, device=CPU)
+
+
+def test_a_kill_between_the_two_renames_of_a_save(
+    photographs: Path, whole_run: Path, tmp_path: Path
+) -> None:
+    """The older last/ is there under another name."""
+    folder, cache = tmp_path / "run", tmp_path / "cache"
+    run = start_run(folder, tiny_settings(photographs), cache=cache, device=CPU)
+    with at_update(6, killed), pytest.raises(Killed):
+        train(run)
+    (folder / "last").rename(folder / ".last.old")
+    train(resume_run(folder, cache=cache, device=CPU))
+    assert_same_run(folder, whole_run)
+
+
+def test_a_run_remembers_its_cache(whole_run: Path, tmp_path: Path) -> None:
+    assert remembered_cache(whole_run) == whole_run.parent / "cache"
+    assert remembered_cache(tmp_path) is None
+    (tmp_path / "environment.json").write_text("[1]")
+    assert remembered_cache(tmp_path) is None
+
+
+def test_a_batch_must_have_an_image_for_every_part(photographs: Path, tmp_path: Path) -> None:
+    settings = tiny_settings(photographs, accumulate=5)
+    with pytest.raises(TrainError, match=r"batch_images is 4: cannot be cut into 5 parts"):
+        start_run(tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU)
+
+
+def test_a_run_of_an_older_version_is_resumed(
+    photographs: Path, whole_run: Path, tmp_path: Path
+) -> None:
+    """It has no progress within an epoch."""
+    folder, cache = tmp_path / "run", tmp_path / "cache"
+    run = start_run(folder, tiny_settings(photographs), cache=cache, device=CPU)
+    with at_update(6, killed), pytest.raises(Killed):
+        train(run)
+    (folder / "last" / "progress.json").unlink()
+    train(resume_run(folder, cache=cache, device=CPU))
+    assert_same_run(folder, whole_run)
 
 
 def test_a_finished_run_stays_as_it_is(whole_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -421,7 +624,7 @@ def gated_settings(photographs: Path, where: str, **train_settings: object) -> S
 
 @pytest.mark.parametrize("where", ["stage", "block"])
 def test_channel_attention_is_trained_and_the_frozen_cnn_is_not(
-    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+    photographs: Path, tmp_path: Path, where: str
 ) -> None:
     """On cached grids where it gates the grid alone; with an exact resume, here as there."""
     settings = gated_settings(photographs, where, epochs=2)
@@ -446,7 +649,7 @@ def test_channel_attention_is_trained_and_the_frozen_cnn_is_not(
     assert all(not torch.equal(averaged[name], after[name]) for name in gates)
     best = load_checkpoint(tmp_path / "whole" / "best")
     assert best.encoder == settings.encoder
-    resumed = interrupted_and_resumed(settings, tmp_path, monkeypatch)
+    resumed = interrupted_and_resumed(settings, tmp_path)
     assert_same_run(resumed, tmp_path / "whole")
 
 

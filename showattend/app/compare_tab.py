@@ -56,7 +56,7 @@ def add_compare_tab(shared: Shared) -> None:
     captions = add_viewer("compared", _HINT)
     scores = gr.HTML(apply_default_css=False)
     said = add_viewer("said", "")
-    listen(
+    compared = listen(
         [button.click, sentence.submit],
         partial(compare, shared),
         [shared.photo, names, shared.beam_size, sentence],
@@ -68,15 +68,16 @@ def add_compare_tab(shared: Shared) -> None:
         None,
         [captions, scores, said],
         js="() => [null, '', null]",
+        cancels=[compared],
         **QUIET,
     )
 
 
 def compare(shared: Shared, photo: Any, names: Any, beam_size: Any, sentence: Any) -> list[Any]:
-    """For the outputs captions, scores and said."""
+    """For the outputs captions, scores and said; what is refused leaves what was there."""
     path = chosen_path(photo, shared.cache)
     if path is None:
-        return [None, "", None]
+        return [gr.skip()] * 3
     with told_in_one_line(path):
         sentence = text(sentence, "your sentence", MOST_LETTERS)
         words = _words(sentence)
@@ -96,7 +97,7 @@ def compare(shared: Shared, photo: Any, names: Any, beam_size: Any, sentence: An
             for model, caption, title in zip(models, forced, titles, strict=True)
         ]
         return [told(readings), _scores(readings, models, forced, sentence), told(said)]
-    return [None, "", None]
+    return [gr.skip()] * 3
 
 
 def _words(sentence: str) -> tuple[str, ...]:

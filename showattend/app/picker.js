@@ -137,7 +137,10 @@ showattend.picker = (() => {
     const draw = () => {
       const root = element.querySelector('.sa-picker');
       Object.assign(picked, { rows: props.value?.rows, columns: props.value?.columns, cells: [] });
-      if (props.value) picker.now = new Picker(root, props.value, (words) => trigger('select', { index: 0, value: words }));
+      if (props.value) picker.now = new Picker(root, props.value, (words) => {
+        trigger('select', { index: 0, value: words });
+        document.querySelector('#sa-begin :is(textarea, input)')?.focus();
+      });
       else root.innerHTML = props.hint;
     };
     watch('value', draw);

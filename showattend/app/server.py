@@ -55,7 +55,10 @@ def serve(
     # Gradio serves whatever lies in its cache. By default all Gradio programs share one.
     with tempfile.TemporaryDirectory(prefix="showattend-") as cache:
         os.environ["GRADIO_TEMP_DIR"] = cache
-        page = build_page(offered, runs).queue(max_size=QUEUE_LIMIT)
+        page = build_page(offered, runs).queue(
+            max_size=QUEUE_LIMIT,
+            api_open=False,  # no way around the queue
+        )
         room = Middleware(UploadRoom, folder=Path(cache), most_bytes=UPLOADS_BYTES)
         try:
             _, url, _ = page.launch(

@@ -70,23 +70,24 @@ def add_steer_tab(shared: Shared) -> None:
                 label="Begin with",
                 info="Click a word of the caption and change it: the rest is written anew.",
                 placeholder="a brown dog",
+                elem_id="sa-begin",
                 max_length=_MOST_LETTERS,
             )
             button = gr.Button("Caption again", variant="primary")
             clear = gr.Button("Clear", size="sm")
     viewer = add_viewer("steered", "")
     cells = gr.JSON(visible=False)
-    listen(
+    steered = listen(
         [button.click, begin.submit],
         partial(steer, shared),
         [shared.photo, shared.model, shared.beam_size, cells, look_from, begin],
         [viewer],
         js=_WITH_CELLS,
     )
-    # What was steered on another photograph, or by another model, goes; the server is not asked.
-    gr.on(
-        [shared.photo.change, shared.model.change], None, None, [viewer], js="() => null", **QUIET
-    )
+    # What was steered on another photograph, or by another model, goes, also if it is yet to come.
+    gone = {"fn": None, "inputs": None, "cancels": [steered]} | QUIET
+    gr.on([shared.photo.change], outputs=[viewer, begin], js="() => [null, '']", **gone)
+    gr.on([shared.model.change], outputs=[viewer], js="() => null", **gone)
     shared.picker.select(clicked, None, [begin], **QUIET)
     clear.click(
         lambda: (1, "", None),
@@ -104,8 +105,9 @@ def clicked(event: gr.SelectData) -> str:
 
 def steer(
     shared: Shared, photo: Any, name: Any, beam_size: Any, picked: Any, look_from: Any, begin: Any
-) -> dict[str, Any] | None:
-    """What the viewer shows: captions without steering and with it, side by side.
+) -> dict[str, Any]:
+    """What the viewer shows: captions without steering and with it, side by side; what is refused
+    leaves what was there.
 
     Args:
         picked: what `showattend.picker.cells()` tells: ``cells``, numbers of the cells of a grid of
@@ -113,7 +115,7 @@ def steer(
     """
     path = chosen_path(photo, shared.cache)
     if path is None:
-        return None
+        return gr.skip()
     with told_in_one_line(path):
         model, size = shared.models.get(name), beams(beam_size)
         asked = _asked(model, picked, look_from, begin)
@@ -132,7 +134,7 @@ def steer(
                 reading_of(model, stem, opened, steered, "steered", bound=bound),
             ]
         )
-    return None
+    return gr.skip()
 
 
 def _asked(model: CaptionModel, picked: Any, look_from: Any, begin: Any) -> Steer:

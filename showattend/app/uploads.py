@@ -92,14 +92,15 @@ class VisitorError(ValueError):
 
 
 def whole(asked: Any, name: str, least: int, most: int) -> int:
-    """A whole number within bounds.
+    """A whole number within bounds, as JavaScript sends it: 5 or 5.0.
 
     Raises:
         VisitorError: it is something else; one line.
     """
-    if isinstance(asked, int | float) and not isinstance(asked, bool) and least <= asked <= most:
+    number = isinstance(asked, int | float) and not isinstance(asked, bool)
+    if number and least <= asked <= most and asked == int(asked):
         return int(asked)
-    raise VisitorError(f"{name}: expected a number from {least} to {most}")
+    raise VisitorError(f"{name}: expected a whole number from {least} to {most}")
 
 
 def text(asked: Any, name: str, most: int) -> str:

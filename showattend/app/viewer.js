@@ -173,6 +173,10 @@ const showattend = (() => {
         this.chips, this.note);
       this.chips.addEventListener('pointerover', (event) => this.point(event));
       this.chips.addEventListener('pointerleave', () => this.stage.show(this.step, this));
+      this.chips.addEventListener('focusin', (event) => { // by keyboard: a click pins by itself
+        const chip = event.target.closest('[data-step]');
+        if (chip?.matches(':focus-visible') && !this.stage.moving) this.stage.pin(Number(chip.dataset.step), this);
+      });
       this.chips.addEventListener('click', (event) => {
         const chip = event.target.closest('[data-step]');
         if (chip) this.stage.pin(Number(chip.dataset.step), this);
@@ -450,6 +454,10 @@ const showattend = (() => {
     move(by) {
       const longest = this.readings.find(({ steps }) => steps === this.steps);
       this.pin((longest.step + by + this.steps) % this.steps, longest);
+      const focused = this.readings.find(({ chips }) => chips.contains(document.activeElement));
+      this.moving = true; // the focus goes along, and changes nothing by that
+      focused?.chips.children[focused.step].focus();
+      this.moving = false;
     }
 
     setStrength(strength) {

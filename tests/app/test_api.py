@@ -25,9 +25,10 @@ def test_it_tells_what_was_read(shared: Shared, photo: dict[str, Any]) -> None:
         ({"photo": {"path": __file__}}, "is not, or no longer, among the uploads"),
         ({"photo": None}, "is not, or no longer, among the uploads"),
         ({"model": "/etc"}, "^'/etc: not among the models of this page'$"),
-        ({"beam_size": 11}, "beam size: expected a number from 1 to 10"),
-        ({"beam_size": "x"}, "beam size: expected a number from 1 to 10"),
-        ({"beam_size": None}, "beam size: expected a number from 1 to 10"),
+        ({"beam_size": 11}, "beam size: expected a whole number from 1 to 10"),
+        ({"beam_size": 2.5}, "beam size: expected a whole number from 1 to 10"),
+        ({"beam_size": "x"}, "beam size: expected a whole number from 1 to 10"),
+        ({"beam_size": None}, "beam size: expected a whole number from 1 to 10"),
     ],
 )
 def test_it_refuses_in_one_line(

@@ -351,6 +351,17 @@ def test_a_steered_region_and_begun_words_give_another_caption(
     toast = page.get_by_test_id("toast-body")
     toast.wait_for()
     assert "zebroid" in toast.inner_text()
+    _, kept = visit.await_views(2).locator(".sa-view").all()
+    assert _said(kept)[:2] == [begun[0], "dogs"]
+
+    # Another photograph takes it away, also what is yet to come.
+    words.fill("two people")
+    page.get_by_role("button", name="Caption again").click()
+    page.locator("#examples button >> nth=4").click()
+    page.wait_for_function("document.querySelector('[placeholder=\"a brown dog\"]').value === ''")
+    page.wait_for_selector(".sa-picker[data-ready]:visible")
+    page.wait_for_timeout(3_000)  # longer than it takes to be written
+    assert page.locator(".sa-viewer:visible .sa-view").count() == 0
     _assert_all_stayed_here(visit, server)
 
 
@@ -363,9 +374,11 @@ def test_all_can_be_done_by_keyboard(visit: Visit, server: Server) -> None:
     for moved in (2, 3):
         page.keyboard.press("ArrowRight")
         assert current(view) == words[moved]
-    view.locator(".sa-chip >> nth=1").focus()
-    page.keyboard.press("Enter")
+    view.locator(".sa-chip >> nth=1").focus()  # lies open at once, and the arrows go on from it
     assert current(view) == words[1]
+    page.keyboard.press("ArrowRight")
+    assert current(view) == words[2]
+    assert view.locator(".sa-chip >> nth=2").evaluate("chip => chip === document.activeElement")
     page.get_by_role("tab", name="Steer").focus()
     page.keyboard.press("Enter")
     page.wait_for_selector(".sa-picker[data-ready]:visible")
@@ -419,6 +432,19 @@ def test_soft_and_hard_step_together(visit: Visit, server: Server) -> None:
     for view in spoken.locator(".sa-view").all():
         assert _said(view) == ["two", "people", "walk", "through", "the", "snow"]
     assert "ROUGE-L of this one sentence" in page.inner_text(".sa-scroll:visible >> nth=0")
+
+    # The longest word that a sentence may have stays within the page, and what is refused changes
+    # nothing.
+    page.get_by_label("Your sentence").fill("x" * 300)
+    page.get_by_role("button", name="Compare", exact=True).click()
+    page.wait_for_selector("text=does not know")
+    for view in visit.await_views(2, viewer=1).locator(".sa-view").all():
+        box = view.bounding_box()
+        assert box["x"] + box["width"] <= 1280
+    page.get_by_label("Your sentence").fill("dog " * 41)
+    page.get_by_role("button", name="Compare", exact=True).click()
+    page.get_by_test_id("toast-body").wait_for()
+    assert visit.await_views(2, viewer=1).locator(".sa-view").count() == 2
     _assert_all_stayed_here(visit, server)
 
 
@@ -524,6 +550,17 @@ def test_hostile_uploads_are_refused_in_one_line_and_harm_nothing(server: Server
         )
     assert '"captions"' in _ask(api, _upload(api, "good.jpg", PHOTOGRAPH.read_bytes()))
     assert "Traceback" not in server.printed.read_text()
+
+
+def test_there_is_no_way_around_the_queue(server: Server) -> None:
+    """Gradio's direct routes would answer any number of requests at once."""
+    api = f"{server.url}/gradio_api"
+    uploaded = _upload(api, "mine.jpg", PHOTOGRAPH.read_bytes())
+    record = {"path": uploaded, "meta": {"_type": "gradio.FileData"}}
+    body = json.dumps({"data": [record, "soft", 5]}).encode()
+    for route in ("run/caption", "api/caption", "run/partial", "run/partial_1"):
+        headers = {"Content-Type": "application/json"}
+        assert _status(urllib.request.Request(f"{api}/{route}", body, headers)) == 404, route
 
 
 def test_nothing_but_the_page_is_served(server: Server) -> None:

@@ -61,6 +61,6 @@ def test_a_beam_out_of_range_and_another_model_give_one_line(
     assert caption(shared, photo, shared.models.names[0], 0)[0] is None
     assert caption(shared, photo, "/etc", 3)[0] is None
     assert warned == [
-        "beam size: expected a number from 1 to 10",
+        "beam size: expected a whole number from 1 to 10",
         "/etc: not among the models of this page",
     ]

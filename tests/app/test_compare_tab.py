@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import pytest
 
 from showattend.app.compare_tab import compare
@@ -70,13 +71,13 @@ def test_what_cannot_be_compared_gives_one_line(
 ) -> None:
     if names == ["tiny"]:
         names = shared.models.names[:1]
-    assert compare(shared, photo, names, 3, sentence) == [None, "", None]
+    assert compare(shared, photo, names, 3, sentence) == [gr.skip()] * 3
     (said,) = warned
     assert line in said
 
 
 def test_a_photograph_is_needed(shared: Shared, warned: list[str]) -> None:
-    assert compare(shared, None, shared.models.names, 3, "") == [None, "", None]
+    assert compare(shared, None, shared.models.names, 3, "") == [gr.skip()] * 3
     assert warned == ["Choose a photograph first."]
 
 

@@ -43,7 +43,7 @@ def test_the_animation_has_the_strength_that_is_set(reading: Reading) -> None:
 def test_what_is_not_laid_open_is_no_file(reading: Reading, choice: Any, warned: list[str]) -> None:
     assert _figure(reading, choice) is None
     (line,) = warned
-    assert line.endswith(("choose the photograph again", "expected a number from 0 to 1"))
+    assert line.endswith(("choose the photograph again", "expected a whole number from 0 to 1"))
 
 
 @pytest.mark.parametrize("strength", [-0.1, 1.1, float("nan"), "x", None])

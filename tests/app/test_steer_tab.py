@@ -80,18 +80,18 @@ def test_of_a_bound_look_no_other_looks_words_are_told(
         ({"picked": None}, "choose cells on the photograph"),
         ({"picked": [0, 1]}, "choose cells on the photograph"),
         ({"picked": CORNER | {"rows": 7}}, "the grid is another model's: choose the cells again"),
-        ({"picked": CORNER | {"cells": [64]}}, "cell: expected a number from 0 to 63"),
-        ({"picked": CORNER | {"cells": [True]}}, "cell: expected a number from 0 to 63"),
-        ({"picked": CORNER | {"cells": ["0"]}}, "cell: expected a number from 0 to 63"),
+        ({"picked": CORNER | {"cells": [64]}}, "cell: expected a whole number from 0 to 63"),
+        ({"picked": CORNER | {"cells": [True]}}, "cell: expected a whole number from 0 to 63"),
+        ({"picked": CORNER | {"cells": ["0"]}}, "cell: expected a whole number from 0 to 63"),
         ({"picked": CORNER | {"cells": 5}}, "cells: choose 1 to 64"),
         ({"picked": CORNER | {"cells": [0.5] * 100}}, "cells: choose 1 to 64"),
-        ({"picked": CORNER, "look_from": "x"}, "from word: expected a number from 1 to 20"),
-        ({"picked": CORNER, "look_from": float("nan")}, "from word: expected a number"),
+        ({"picked": CORNER, "look_from": "x"}, "from word: expected a whole number from 1 to 20"),
+        ({"picked": CORNER, "look_from": float("nan")}, "from word: expected a whole number"),
         ({"begin": 5}, "begin with: expected a text of at most 200 letters"),
         ({"begin": "a" * 201}, "begin with: expected a text of at most 200 letters"),
         ({"begin": "zebra"}, "'zebra', which is none of the"),
         ({"begin": "a " * 9}, "begin has 9 words: expected fewer than max_words"),
-        ({"begin": "a", "beam_size": None}, "beam size: expected a number from 1 to 10"),
+        ({"begin": "a", "beam_size": None}, "beam size: expected a whole number from 1 to 10"),
         ({"begin": "a", "name": "/etc"}, "/etc: not among the models of this page"),
         ({"begin": "a", "photo": None}, "Choose a photograph first."),
         ({"begin": "a", "photo": {"path": __file__}}, "not, or no longer, among the uploads"),
@@ -108,7 +108,7 @@ def test_what_cannot_be_steered_is_said_in_one_line(
         "look_from": 1,
         "begin": "",
     }
-    assert steer(shared, **asked | change) is None
+    assert steer(shared, **asked | change) == gr.skip()
     (said,) = warned
     assert line.replace("'", "&#x27;") in said
     assert "\n" not in said

@@ -265,6 +265,20 @@ class HardSettings(_Section):
         return self
 
 
+class RewardSettings(_Section):
+    """Self-critical training on CIDEr-D in place of people's words; see
+    showattend/self_critical.py.
+    """
+
+    #: K, captions drawn for every image at a step.
+    samples: Annotated[int, Field(strict=True, ge=2, le=64)] = 5
+    #: What a caption's CIDEr-D is compared with: the mean of the image's other samples (Kool et al.
+    #: 2019), or that of the likeliest words (Rennie et al. 2017).
+    baseline: Literal["others", "greedy"] = "others"
+    #: The end counts as a word, so that breaking off in the middle of a phrase costs something.
+    end_mark: bool = True
+
+
 class TrainSettings(_Section):
     """The loop."""
 
@@ -331,6 +345,9 @@ class Settings(_Section):
     decoder: DecoderSettings = DecoderSettings()
     loss: LossSettings = LossSettings()
     hard: HardSettings = HardSettings()
+    #: null: cross-entropy with people's captions. Else a second training, by `--init`, of a model
+    #: that writes already.
+    reward: RewardSettings | None = None
     train: TrainSettings
     search: SearchSettings = SearchSettings()
 
@@ -340,6 +357,8 @@ class Settings(_Section):
             raise ValueError("decoder.projection is null: encoder.fused needs one to join two maps")
         if self.decoder.kind == "transformer" and self.train.scheduled_sampling:
             raise ValueError("train.scheduled_sampling: of an lstm or a gru; a transformer's is 0")
+        if self.reward is not None and self.loss != LossSettings():
+            raise ValueError("loss: changes nothing where there is a reward; leave it out")
         needs = "loss.attention" if self.loss.attention else "train.select_on=pointing"
         wanted = self.loss.attention or self.train.select_on == "pointing"
         if wanted and self.data.boxes is None and self.data.kind != "shapes":

@@ -14,12 +14,15 @@ from torch import Tensor, nn
 
 from showattend.batches import Batch
 from showattend.captioner import Captioner
-from showattend.config import Settings
+from showattend.cider_reward import CiderReward
+from showattend.config import RewardSettings, Settings
 from showattend.decoder import Scene, Taught
 from showattend.grids import AnyGrids
 from showattend.losses import attention_loss, doubly_stochastic_penalty, word_loss
 from showattend.reinforce import MovingAverage, hard_attention_step
+from showattend.self_critical import draw, leave_one_out, log_probs, policy_loss, without_marks
 from showattend.supervision import wanted_attention
+from showattend.vocabulary import PAD
 
 
 @dataclass(frozen=True)
@@ -75,16 +78,24 @@ class Lesson(nn.Module):
     Args:
         grids: what is read by a batch's positions.
         rewards: hard attention's baseline; the returns of parts that count are noted in it.
+        cider: of the settings' reward, against the captions of the grids' pictures and then of the
+            mirrored ones; None without one.
     """
 
     def __init__(
-        self, captioner: Captioner, grids: AnyGrids, settings: Settings, rewards: MovingAverage
+        self,
+        captioner: Captioner,
+        grids: AnyGrids,
+        settings: Settings,
+        rewards: MovingAverage,
+        cider: CiderReward | None = None,
     ) -> None:
         super().__init__()
         self.captioner = captioner
         self.grids = grids
         self.settings = settings
         self.rewards = rewards
+        self.cider = cider
 
     def forward(self, part: Part, sampling: float, progress: float) -> dict[str, Tensor]:
         """A part's part of the loss: ``total`` is to be minimised, the others tell of it.
@@ -97,6 +108,8 @@ class Lesson(nn.Module):
         device = self.captioner.device
         with torch.autocast(device.type, torch.bfloat16, enabled=settings.train.bf16):
             scene = self.captioner.look(self.grids.read(batch.positions, batch.mirrored).to(device))
+            if self.cider is not None and settings.reward is not None:
+                return self._earn(part, scene, self.cider, settings.reward)
             total, loss, taught = self._tell(part, scene, sampling, progress)
         alpha_BKTP = taught.mean_alpha()
         alpha_BKTP = alpha_BKTP.to(torch.promote_types(alpha_BKTP.dtype, torch.float32))
@@ -111,6 +124,33 @@ class Lesson(nn.Module):
             parts["attention loss"] = part.boxed * attention_loss(alpha_BKTP, wanted_BKTP)
             total = total + weights.attention * parts["attention loss"]
         return {"total": total} | {name: value.detach() for name, value in parts.items()}
+
+    def _earn(
+        self, part: Part, scene: Scene, cider: CiderReward, settings: RewardSettings
+    ) -> dict[str, Tensor]:
+        """Captions are drawn and rewarded; ``reward`` is their CIDEr-D, times 100."""
+        decoder, most = self.captioner.decoder, self.settings.search.max_words
+        pictures = len(self.grids.pictures)
+        images = [
+            position + pictures * mirrored
+            for position, mirrored in zip(part.batch.positions, part.batch.mirrored, strict=True)
+        ]
+
+        def rewards(words_BKT: Tensor) -> Tensor:
+            scores_BK = cider.scores(images, without_marks(words_BKT))
+            return torch.from_numpy(scores_BK).to(words_BKT.device)
+
+        words_BKT = draw(decoder, scene, settings.samples, most)
+        reward_BK = rewards(words_BKT)
+        if settings.baseline == "others":
+            baseline_BK = leave_one_out(reward_BK)
+        else:
+            baseline_BK = rewards(draw(decoder, scene, 1, most, greedy=True))
+        log_prob_BKT = log_probs(decoder, scene, words_BKT)
+        loss = policy_loss(log_prob_BKT, words_BKT != PAD, reward_BK, baseline_BK)
+        total = part.captions * loss
+        reward = part.captions * 100 * reward_BK.mean()
+        return {"total": total, "loss": total.detach(), "reward": reward}
 
     def with_wanted(self, part: Part) -> Part:
         """The same, knowing where the attention of its words should lie."""

@@ -43,6 +43,7 @@ from showattend.checkpoint import (
     whole_folder,
     write_checkpoint,
 )
+from showattend.cider_reward import CiderReward
 from showattend.config import REGIONS, Settings, TrainSettings, check_settings, read_settings
 from showattend.corpus import make_corpus
 from showattend.datasets import ImageId, Picture, load_split
@@ -59,7 +60,7 @@ from showattend.regions import open_regions
 from showattend.reinforce import MovingAverage
 from showattend.search import Caption
 from showattend.supervision import on_square
-from showattend.vocabulary import SPECIALS, Vocabulary
+from showattend.vocabulary import SPECIALS, Vocabulary, mirror_words
 from showattend.whole_files import write_whole
 
 SETTINGS, METRICS, BEST, LAST = "settings.yaml", "metrics.jsonl", "best", "last"
@@ -330,7 +331,8 @@ def train_epoch(run: Run, epoch: int) -> dict[str, Any]:
     if run.progress.epoch != epoch:
         run.progress = Progress(epoch)
     progress = run.progress
-    run.together.train()
+    # Captions are drawn without dropout, and told as they were drawn.
+    run.together.train(run.settings.reward is None)
     began = time.monotonic() - progress.seconds
     saved = time.monotonic()
     with tqdm(
@@ -548,7 +550,8 @@ def _prepare(
         grounded=_grounded(settings, train_grids.pictures) if settings.loss.attention else None,
     )
     rewards = MovingAverage(settings.train.max_words + 1)
-    lesson = Lesson(captioner, train_grids, settings, rewards)
+    cider = _cider(settings, train_grids.pictures, vocabulary)
+    lesson = Lesson(captioner, train_grids, settings, rewards, cider)
     return Run(
         folder,
         settings,
@@ -572,6 +575,17 @@ def _val_boxes(settings: Settings, pictures: list[Picture]) -> dict[ImageId, lis
     if settings.train.select_on != "pointing":
         return {}
     return load_boxes(settings.data, pictures[: settings.train.val_images])
+
+
+def _cider(
+    settings: Settings, pictures: list[Picture], vocabulary: Vocabulary
+) -> CiderReward | None:
+    """The reward's CIDEr-D, of all pictures and of their mirror images."""
+    if settings.reward is None:
+        return None
+    said = [picture.captions for picture in pictures]
+    mirrored = [tuple(map(mirror_words, captions)) for captions in said]
+    return CiderReward([*said, *mirrored], vocabulary, end_mark=settings.reward.end_mark)
 
 
 def _grounded(settings: Settings, pictures: list[Picture]) -> dict[ImageId, list[Grounded]]:

@@ -37,7 +37,7 @@ proof-steer: $(VENV)/.installed
 
 # Twenty SIGKILLs over a run of two processes, each resumed: the weights are an unbroken run's.
 proof-kills: $(VENV)/.installed
-	$(BIN)/python scripts/kill_runs.py --kills 20 --epochs 40 --seed 2
+	$(BIN)/python scripts/kill_runs.py --kills 20 --epochs 60 --seed 2
 
 # The tables of docs/grids.md; the second takes an hour or more, and GRIDS_WORK about 6 GB.
 proof-grids: $(VENV)/.installed

@@ -531,14 +531,10 @@ def _prepare(
             "processes; raise it"
         )
     val_pictures = load_split(settings.data, "val")
-
-    def grids(looking: Captioner, pictures: list[Picture], flips: bool) -> AnyGrids:
-        return _grids(settings, looking, pictures, cache, flips, ranks)
-
-    train_grids = grids(captioner, train_pictures, settings.train.flips)
+    train_grids = _grids(settings, captioner, train_pictures, cache, settings.train.flips, ranks)
     average = _average(captioner, settings.train.average)
     judged = captioner if average is None else cast(Captioner, average.module)
-    val_grids = grids(judged, val_pictures, False)
+    val_grids = _grids(settings, judged, val_pictures, cache, False, ranks)
     batches = CaptionBatches(
         train_grids.pictures,
         vocabulary,

@@ -241,13 +241,21 @@ def asked_to_leave() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def interrupted_and_resumed(settings: Settings, tmp_path: Path) -> Path:
-    """A run killed in the middle of its second epoch, and taken up again to its end."""
-    run = start_run(tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU)
+def interrupted_and_resumed(
+    settings: Settings, tmp_path: Path, meanwhile: Callable[[Path], object] = lambda _: None
+) -> Path:
+    """A run killed in the middle of its second epoch, and taken up again to its end.
+
+    Args:
+        meanwhile: what becomes of its folder.
+    """
+    folder, cache = tmp_path / "run", tmp_path / "cache"
+    run = start_run(folder, settings, cache=cache, device=CPU)
     with at_update(6, killed), pytest.raises(Killed):
         train(run)
-    train(resume_run(tmp_path / "run", cache=tmp_path / "cache", device=CPU))
-    return tmp_path / "run"
+    meanwhile(folder)
+    train(resume_run(folder, cache=cache, device=CPU))
+    return folder
 
 
 def assert_same_run(run: Path, other: Path) -> None:
@@ -459,12 +467,9 @@ def test_a_kill_between_the_two_renames_of_a_save(
     photographs: Path, whole_run: Path, tmp_path: Path
 ) -> None:
     """The older last/ is there under another name."""
-    folder, cache = tmp_path / "run", tmp_path / "cache"
-    run = start_run(folder, tiny_settings(photographs), cache=cache, device=CPU)
-    with at_update(6, killed), pytest.raises(Killed):
-        train(run)
-    (folder / "last").rename(folder / ".last.old")
-    train(resume_run(folder, cache=cache, device=CPU))
+    folder = interrupted_and_resumed(
+        tiny_settings(photographs), tmp_path, lambda run: (run / "last").rename(run / ".last.old")
+    )
     assert_same_run(folder, whole_run)
 
 
@@ -485,12 +490,9 @@ def test_a_run_of_an_older_version_is_resumed(
     photographs: Path, whole_run: Path, tmp_path: Path
 ) -> None:
     """It has no progress within an epoch."""
-    folder, cache = tmp_path / "run", tmp_path / "cache"
-    run = start_run(folder, tiny_settings(photographs), cache=cache, device=CPU)
-    with at_update(6, killed), pytest.raises(Killed):
-        train(run)
-    (folder / "last" / "progress.json").unlink()
-    train(resume_run(folder, cache=cache, device=CPU))
+    folder = interrupted_and_resumed(
+        tiny_settings(photographs), tmp_path, lambda run: (run / "last" / "progress.json").unlink()
+    )
     assert_same_run(folder, whole_run)
 
 

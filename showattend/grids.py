@@ -28,6 +28,7 @@ from tqdm import tqdm
 from showattend.ahead import batches_of_squares
 from showattend.captioner import Captioner
 from showattend.config import PixelSettings
+from showattend.crops import random_crop
 from showattend.datasets import DataError, Picture
 from showattend.grid_store import KEY_BYTES, LINE_BYTES, GridStore, GridWriter
 from showattend.images import ImageError, fit_square, to_pixels
@@ -107,20 +108,28 @@ class StoredRows:
 
 @dataclass(frozen=True)
 class LiveGrids:
-    """The same reader where the encoder is trained too: grids are computed anew, with gradients."""
+    """The same reader where the encoder is trained too: grids are computed anew, with gradients.
+
+    While the model is in training mode, a part of each picture is taken whose sides are at least
+    ``smallest_crop`` of the whole's, drawn by torch's generator.
+    """
 
     pictures: list[Picture]
     captioner: Captioner
     pixels: PixelSettings
+    smallest_crop: float = 1.0
 
     def read(
         self, positions: Sequence[int], mirrored: Sequence[bool] | None = None
     ) -> torch.Tensor:
         """Grids (B, P, C) of some pictures."""
         sides = mirrored if mirrored is not None else [False] * len(positions)
+        photos = [self.pictures[position].open() for position in positions]
+        if self.captioner.training and self.smallest_crop < 1:
+            photos = [random_crop(photo, self.smallest_crop) for photo in photos]
         squares = [
-            model_pixels(self.pictures[position].open(), self.pixels, mirrored=side)
-            for position, side in zip(positions, sides, strict=True)
+            model_pixels(photo, self.pixels, mirrored=side)
+            for photo, side in zip(photos, sides, strict=True)
         ]
         return self.captioner.grid(torch.from_numpy(np.stack(squares)).to(self.captioner.device))
 
@@ -130,7 +139,11 @@ AnyGrids = Grids | LiveGrids | PictureRegions
 
 
 def live_grids(
-    captioner: Captioner, pixels: PixelSettings, pictures: Sequence[Picture], corrupt: str
+    captioner: Captioner,
+    pixels: PixelSettings,
+    pictures: Sequence[Picture],
+    corrupt: str,
+    smallest_crop: float = 1.0,
 ) -> LiveGrids:
     """Open every picture once, so that a corrupt one is found before the training and not in it."""
     good = []
@@ -142,7 +155,7 @@ def live_grids(
             continue
         good.append(picture)
     _need_some(good)
-    return LiveGrids(good, captioner, pixels)
+    return LiveGrids(good, captioner, pixels, smallest_crop)
 
 
 def cache_grids(

@@ -612,7 +612,8 @@ def _grids(
             "grid; set encoder.name=regions, or leave it out"
         )
     if captioner.encoder.trainable:
-        return live_grids(captioner, settings.pixels, pictures, settings.data.corrupt)
+        crop = settings.train.smallest_crop
+        return live_grids(captioner, settings.pixels, pictures, settings.data.corrupt, crop)
     return cache_grids(
         captioner,
         settings.pixels,

@@ -272,6 +272,9 @@ class RewardSettings(_Section):
 
     #: K, captions drawn for every image at a step.
     samples: Annotated[int, Field(strict=True, ge=2, le=64)] = 5
+    #: Divides the logits of the distribution that is drawn from and made better. A model trained
+    #: with label smoothing draws a word at random every so often; 0.5 all but rules that out.
+    temperature: Temperature = 1.0
     #: What a caption's CIDEr-D is compared with: the mean of the image's other samples (Kool et al.
     #: 2019), or that of the likeliest words (Rennie et al. 2017).
     baseline: Literal["others", "greedy"] = "others"
@@ -360,8 +363,12 @@ class Settings(_Section):
             raise ValueError("decoder.projection is null: encoder.fused needs one to join two maps")
         if self.decoder.kind == "transformer" and self.train.scheduled_sampling:
             raise ValueError("train.scheduled_sampling: of an lstm or a gru; a transformer's is 0")
-        if self.reward is not None and self.loss != LossSettings():
-            raise ValueError("loss: changes nothing where there is a reward; leave it out")
+        if self.reward is not None and (self.loss, self.hard) != (LossSettings(), HardSettings()):
+            raise ValueError("loss and hard: change nothing where there is a reward; leave them out")
+        if self.reward is not None and self.train.scheduled_sampling:
+            raise ValueError("train.scheduled_sampling: changes nothing where there is a reward")
+        if self.loss.attention and self.train.smallest_crop < 1:
+            raise ValueError("train.smallest_crop: loss.attention knows the boxes of the whole; 1")
         needs = "loss.attention" if self.loss.attention else "train.select_on=pointing"
         wanted = self.loss.attention or self.train.select_on == "pointing"
         if wanted and self.data.boxes is None and self.data.kind != "shapes":

@@ -2,8 +2,8 @@
 
 The batch of an update is cut into parts: one for each process, times ``train.accumulate``. What is
 minimised is a mean over all its words (of the penalty, over its captions; of supervised attention,
-over its words with boxes), so each part counts by its own share of them, and the sum of the parts
-is the whole, however it was cut.
+over its words with boxes; of a reward, over its images), so each part counts by its own share of
+them, and the sum of the parts is the whole, however it was cut.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,6 @@ from showattend.losses import attention_loss, doubly_stochastic_penalty, word_lo
 from showattend.reinforce import MovingAverage, hard_attention_step
 from showattend.self_critical import draw, leave_one_out, log_probs, policy_loss, without_marks
 from showattend.supervision import wanted_attention
-from showattend.vocabulary import PAD
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,7 @@ class Part:
     batch: Batch
     words: float
     captions: float
+    images: float
     wanted_BKTP: Tensor | None = None
     boxed: float = 0.0
 
@@ -45,7 +45,7 @@ class Part:
 
     def uncounted(self) -> "Part":
         """The same, worth nothing: its gradient is 0."""
-        return replace(self, words=0.0, captions=0.0, boxed=0.0)
+        return replace(self, words=0.0, captions=0.0, images=0.0, boxed=0.0)
 
 
 def cut(batch: Batch, numbers: Sequence[int], parts: int) -> list[Part]:
@@ -60,7 +60,8 @@ def cut(batch: Batch, numbers: Sequence[int], parts: int) -> list[Part]:
         own = batch.part(number, parts)
         if not own.positions:
             return part(0).uncounted()
-        return Part(own, own.words() / words, own.captions() / captions)
+        images = len(own.positions) / len(batch.positions)
+        return Part(own, own.words() / words, own.captions() / captions, images)
 
     return [part(number) for number in numbers]
 
@@ -140,16 +141,16 @@ class Lesson(nn.Module):
             scores_BK = cider.scores(images, without_marks(words_BKT))
             return torch.from_numpy(scores_BK).to(words_BKT.device)
 
-        words_BKT = draw(decoder, scene, settings.samples, most)
+        heat = settings.temperature
+        words_BKT = draw(decoder, scene, settings.samples, most, temperature=heat)
         reward_BK = rewards(words_BKT)
         if settings.baseline == "others":
             baseline_BK = leave_one_out(reward_BK)
         else:
             baseline_BK = rewards(draw(decoder, scene, 1, most, greedy=True))
-        log_prob_BKT = log_probs(decoder, scene, words_BKT)
-        loss = policy_loss(log_prob_BKT, words_BKT != PAD, reward_BK, baseline_BK)
-        total = part.captions * loss
-        reward = part.captions * 100 * reward_BK.mean()
+        log_prob_BKT = log_probs(decoder, scene, words_BKT, temperature=heat)
+        total = part.images * policy_loss(log_prob_BKT, reward_BK, baseline_BK)
+        reward = part.images * 100 * reward_BK.mean()
         return {"total": total, "loss": total.detach(), "reward": reward}
 
     def with_wanted(self, part: Part) -> Part:

@@ -21,12 +21,20 @@ _FORBIDDEN = [PAD, START, UNKNOWN]
 
 @torch.no_grad()
 def draw(
-    decoder: Decoder, scene: Scene, captions: int, max_words: int, *, greedy: bool = False
+    decoder: Decoder,
+    scene: Scene,
+    captions: int,
+    max_words: int,
+    *,
+    temperature: float = 1.0,
+    greedy: bool = False,
 ) -> Tensor:
     """K captions an image from the model's distribution, or its likeliest words one by one.
 
     Args:
         max_words: a caption that has not ended by then is cut.
+        temperature: divides the logits: below 1, likely words are drawn more often than they are
+            likely, and those that label smoothing has made not quite impossible hardly ever.
 
     Returns:
         Word ids and the end mark, then PAD, (B, K, T); a caption that was cut has no mark.
@@ -43,7 +51,7 @@ def draw(
         if greedy:
             last_BK = allowed_BKV.argmax(dim=-1)
         else:
-            chances_NV = allowed_BKV.softmax(dim=-1).flatten(0, 1)
+            chances_NV = (allowed_BKV / temperature).softmax(dim=-1).flatten(0, 1)
             last_BK = torch.multinomial(chances_NV, 1).view(shape)
         words.append(last_BK.masked_fill(ended_BK, PAD))
         ended_BK = ended_BK | (last_BK == END)
@@ -67,10 +75,12 @@ def without_marks(words_BKT: Tensor) -> list[list[list[int]]]:
     ]
 
 
-def log_probs(decoder: Decoder, scene: Scene, words_BKT: Tensor) -> Tensor:
+def log_probs(
+    decoder: Decoder, scene: Scene, words_BKT: Tensor, *, temperature: float = 1.0
+) -> Tensor:
     """log p of every word that was drawn, with gradients, (B, K, T); 0 where none stands.
 
-    Hard attention looks at its likeliest cell, as when drawing, and gradients pass through.
+    ``temperature`` is that of the drawing. Hard attention looks at its likeliest cell, as when drawing, and gradients pass through.
     """
     choose: Choice = straight_through if decoder.own_choice is argmax else decoder.own_choice
     # `teach` wants images and captions with the longest first.
@@ -87,17 +97,15 @@ def log_probs(decoder: Decoder, scene: Scene, words_BKT: Tensor) -> Tensor:
             _allowed(taught.logits_NV[firsts:], first=False),
         ]
     )
-    log_prob_N = logits_NV.log_softmax(dim=-1).gather(1, taught.targets_N.unsqueeze(1)).squeeze(1)
+    log_prob_NV = (logits_NV / temperature).log_softmax(dim=-1)
+    log_prob_N = log_prob_NV.gather(1, taught.targets_N.unsqueeze(1)).squeeze(1)
     log_prob_BKT = taught.place(log_prob_N)
     return take(log_prob_BKT, captions_BK.argsort(dim=1))[images_B.argsort()]
 
 
-def policy_loss(
-    log_prob_BKT: Tensor, spoken_BKT: Tensor, reward_BK: Tensor, baseline_BK: Tensor
-) -> Tensor:
-    """Its gradient, a mean per word, is what counts; its value means little."""
-    advantage_BK1 = (reward_BK - baseline_BK).unsqueeze(-1)
-    return -(advantage_BK1 * log_prob_BKT).sum() / spoken_BKT.sum()
+def policy_loss(log_prob_BKT: Tensor, reward_BK: Tensor, baseline_BK: Tensor) -> Tensor:
+    """Its gradient, a mean over captions, is what counts; its value means little."""
+    return -((reward_BK - baseline_BK) * log_prob_BKT.sum(dim=-1)).mean()
 
 
 def leave_one_out(reward_BK: Tensor) -> Tensor:

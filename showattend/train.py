@@ -331,8 +331,7 @@ def train_epoch(run: Run, epoch: int) -> dict[str, Any]:
     if run.progress.epoch != epoch:
         run.progress = Progress(epoch)
     progress = run.progress
-    # Captions are drawn without dropout, and told as they were drawn.
-    run.together.train(run.settings.reward is None)
+    _set_mode(run)
     began = time.monotonic() - progress.seconds
     saved = time.monotonic()
     with tqdm(
@@ -366,6 +365,11 @@ def train_epoch(run: Run, epoch: int) -> dict[str, Any]:
         "seconds": round(seconds, 1),
         "captions per second": round(run.batches.captions() / seconds, 1),
     }
+
+
+def _set_mode(run: Run) -> None:
+    """Of a reward, captions are drawn without dropout, and told as they were drawn."""
+    run.together.train(run.settings.reward is None)
 
 
 def _reseed(run: Run, epoch: int, step: int) -> None:
@@ -406,7 +410,7 @@ def time_epoch(run: Run, sampled: int = 12) -> float:
     batches = list(run.batches.epoch(1))
     every = max(1, len(batches) // sampled)
     sample = batches[::every]
-    run.captioner.train()
+    _set_mode(run)
     _train_step(run, sample[0], 1, 0.5)  # the first one waits for memory
     began = time.monotonic()
     for batch in sample:
@@ -611,9 +615,14 @@ def _grids(
             f"data.regions: encoder.name is {settings.encoder.name}, a CNN, which makes its own "
             "grid; set encoder.name=regions, or leave it out"
         )
+    crop = settings.train.smallest_crop
     if captioner.encoder.trainable:
-        crop = settings.train.smallest_crop
         return live_grids(captioner, settings.pixels, pictures, settings.data.corrupt, crop)
+    if crop < 1:
+        raise TrainError(
+            "train.smallest_crop: the frozen encoder's grids are computed once, of whole "
+            "photographs; set encoder.trainable_stages, or leave it out"
+        )
     return cache_grids(
         captioner,
         settings.pixels,

@@ -263,6 +263,28 @@ def test_fusing_needs_a_projection_and_supervision_needs_boxes(file: Path) -> No
     read_settings(file, ["loss.attention=0.3"])  # drawn shapes know their boxes
 
 
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("loss.label_smoothing=0.1", "loss and hard: change nothing where there is a reward"),
+        ("hard.entropy=0.1", "loss and hard: change nothing where there is a reward"),
+        ("train.scheduled_sampling=0.1", "changes nothing where there is a reward"),
+        ("reward.samples=1", "`reward.samples` is 1"),
+        ("reward.temperature=0", "`reward.temperature` is 0"),
+        ("reward.baseline=mean", "`reward.baseline` is"),
+    ],
+)
+def test_a_reward_refuses_what_it_would_not_heed(file: Path, override: str, expected: str) -> None:
+    assert read_settings(file, ["reward={}"]).reward is not None
+    assert expected in complaint(file, overrides=["reward={}", override])
+
+
+def test_supervised_attention_needs_whole_photographs(file: Path) -> None:
+    crops = ["train.smallest_crop=0.8"]
+    assert read_settings(file, crops).train.smallest_crop == 0.8
+    assert "train.smallest_crop" in complaint(file, overrides=[*crops, "loss.attention=0.3"])
+
+
 def test_what_is_not_yaml_is_one_line(file: Path) -> None:
     assert complaint(file, "data: {kind: [\n- x\n").startswith(f"{file}: is not YAML (")
     file.write_bytes(b"\xff\xfe\x00data")

@@ -74,23 +74,28 @@ def gradient(decoder: Decoder, value: Tensor) -> Tensor:
     ).double()
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
 @pytest.mark.parametrize("look", ["soft", "hard"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_probabilities_of_all_captions_sum_to_one(kind: str, look: str) -> None:
+def test_the_probabilities_of_all_captions_sum_to_one(
+    kind: str, look: str, temperature: float
+) -> None:
     decoder, scene = tiny(kind, look)
-    log_prob_1KT = log_probs(decoder, scene, every_caption()).detach()
+    log_prob_1KT = log_probs(decoder, scene, every_caption(), temperature=temperature).detach()
     assert float(log_prob_1KT.sum(dim=-1).exp().sum()) == pytest.approx(1.0, abs=1e-5)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
 @pytest.mark.parametrize("kind", KINDS)
-def test_captions_are_drawn_as_often_as_they_are_likely(kind: str) -> None:
+def test_captions_are_drawn_as_often_as_they_are_likely(kind: str, temperature: float) -> None:
     """Chi-squared of 20,000 captions over the 14, at 1e-4."""
     decoder, scene = tiny(kind)
     torch.manual_seed(0)
-    drawn_BKT = draw(decoder, repeated(scene, 100), 200, LONGEST)
+    drawn_BKT = draw(decoder, repeated(scene, 100), 200, LONGEST, temperature=temperature)
     said = [tuple(ids) for each in without_marks(drawn_BKT) for ids in each]
     captions = every_caption()
-    chances = log_probs(decoder, scene, captions).sum(dim=-1).exp()[0].tolist()
+    log_prob_1KT = log_probs(decoder, scene, captions, temperature=temperature)
+    chances = log_prob_1KT.sum(dim=-1).exp()[0].tolist()
     expected = {
         tuple(ids): 20_000 * chance
         for ids, chance in zip(without_marks(captions)[0], chances, strict=True)
@@ -106,28 +111,27 @@ def test_captions_are_drawn_as_often_as_they_are_likely(kind: str) -> None:
     assert chi2 < 42.0
 
 
-@pytest.mark.parametrize("baseline", ["none", "greedy", "others"])
-def test_the_estimate_is_the_exact_gradient_on_average(baseline: str) -> None:
+@pytest.mark.parametrize(
+    ("baseline", "heat"), [("none", 1.0), ("greedy", 1.0), ("others", 1.0), ("others", 0.5)]
+)
+def test_the_estimate_is_the_exact_gradient_on_average(baseline: str, heat: float) -> None:
     decoder, scene = tiny("lstm")
     captions = every_caption()
-    chance_1K = log_probs(decoder, scene, captions).sum(dim=-1).exp()
+    chance_1K = log_probs(decoder, scene, captions, temperature=heat).sum(dim=-1).exp()
     exact = -gradient(decoder, (chance_1K * worth(captions)).sum())
     images = repeated(scene, IMAGES)
     torch.manual_seed(1)
     found = []
     for _ in range(BATCHES):
-        words_BKT = draw(decoder, images, 4, LONGEST)
+        words_BKT = draw(decoder, images, 4, LONGEST, temperature=heat)
         reward_BK = worth(words_BKT)
         baseline_BK = {
             "none": torch.zeros_like(reward_BK),
             "greedy": worth(draw(decoder, images, 1, LONGEST, greedy=True)).expand_as(reward_BK),
             "others": leave_one_out(reward_BK),
         }[baseline]
-        log_prob_BKT = log_probs(decoder, images, words_BKT)
-        spoken_BKT = words_BKT != PAD
-        loss = policy_loss(log_prob_BKT, spoken_BKT, reward_BK, baseline_BK)
-        # A mean per word; here one per caption is wanted.
-        found.append(gradient(decoder, loss * spoken_BKT.sum() / reward_BK.numel()))
+        log_prob_BKT = log_probs(decoder, images, words_BKT, temperature=heat)
+        found.append(gradient(decoder, policy_loss(log_prob_BKT, reward_BK, baseline_BK)))
     found_RG = torch.stack(found)
     error_G = found_RG.std(dim=0) / math.sqrt(BATCHES) + 1e-6
     z_G = (found_RG.mean(dim=0) - exact).abs() / error_G
@@ -146,10 +150,8 @@ def test_others_lower_the_variance() -> None:
             words_BKT = draw(decoder, images, 4, LONGEST)
             reward_BK = worth(words_BKT) + 5.0  # as CIDEr, always above 0
             baseline_BK = leave_one_out(reward_BK) if name == "others" else 0 * reward_BK
-            loss = policy_loss(
-                log_probs(decoder, images, words_BKT), words_BKT != PAD, reward_BK, baseline_BK
-            )
-            found.append(gradient(decoder, loss))
+            log_prob_BKT = log_probs(decoder, images, words_BKT)
+            found.append(gradient(decoder, policy_loss(log_prob_BKT, reward_BK, baseline_BK)))
         spread[name] = float(torch.stack(found).var(dim=0).sum())
     assert spread["others"] < 0.5 * spread["none"]
 

@@ -618,6 +618,51 @@ def test_a_trained_encoder_stage_moves_and_the_frozen_ones_do_not(
     assert not list((tmp_path / "cache").glob("*"))  # grids that move are never cached
 
 
+def test_crops_are_of_the_training_alone(photographs: Path, tmp_path: Path) -> None:
+    """Each time another part of the photograph; what is validated is the whole."""
+    tree = tiny_settings(photographs, smallest_crop=0.5, flips=False).model_dump(mode="json")
+    tree["encoder"]["trainable_stages"] = 1
+    settings = check_settings(tree, "test")
+    run = start_run(tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU)
+    with torch.no_grad():
+        run.captioner.eval()
+        whole, again = (run.train.read([0]) for _ in range(2))
+        assert torch.equal(whole, again)
+        run.captioner.train()
+        parts = [run.train.read([0]) for _ in range(4)]
+    assert all(not torch.equal(part, whole) for part in parts)
+
+
+def test_crops_of_a_frozen_encoder_are_refused(photographs: Path, tmp_path: Path) -> None:
+    settings = tiny_settings(photographs, smallest_crop=0.8)
+    with pytest.raises(TrainError, match=r"^train.smallest_crop: .* set encoder.trainable_stages"):
+        start_run(tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU)
+
+
+def reward_settings(photographs: Path, **train_settings: object) -> Settings:
+    tree = tiny_settings(photographs, **train_settings).model_dump(mode="json")
+    del tree["loss"]
+    return check_settings(tree | {"reward": {"samples": 3}}, "test")
+
+
+def test_a_reward_is_earned_and_a_killed_run_goes_on_as_it_was(
+    photographs: Path, whole_run: Path, tmp_path: Path
+) -> None:
+    settings = reward_settings(photographs, epochs=6, learning_rate=0.003, average=0.0)
+    whole, cache = tmp_path / "whole", tmp_path / "cache"
+    init = whole_run / "best"
+    run = start_run(whole, settings, cache=cache, device=CPU, init=init)
+    train(run)
+    rewards = [line["reward"] for line in run.history]
+    assert sum(rewards[-2:]) > sum(rewards[:2]) > 0
+    assert not run.captioner.training
+    killed_run = start_run(tmp_path / "run", settings, cache=cache, device=CPU, init=init)
+    with at_update(6, killed), pytest.raises(Killed):
+        train(killed_run)
+    train(resume_run(tmp_path / "run", cache=cache, device=CPU))
+    assert_same_run(tmp_path / "run", whole)
+
+
 def gated_settings(photographs: Path, where: str, **train_settings: object) -> Settings:
     tree = tiny_settings(photographs, **train_settings).model_dump(mode="json")
     tree["encoder"]["channel_attention"] = {"kind": "se", "where": where}

@@ -364,7 +364,9 @@ class Settings(_Section):
         if self.decoder.kind == "transformer" and self.train.scheduled_sampling:
             raise ValueError("train.scheduled_sampling: of an lstm or a gru; a transformer's is 0")
         if self.reward is not None and (self.loss, self.hard) != (LossSettings(), HardSettings()):
-            raise ValueError("loss and hard: change nothing where there is a reward; leave them out")
+            raise ValueError(
+                "loss and hard: change nothing where there is a reward; leave them out"
+            )
         if self.reward is not None and self.train.scheduled_sampling:
             raise ValueError("train.scheduled_sampling: changes nothing where there is a reward")
         if self.loss.attention and self.train.smallest_crop < 1:

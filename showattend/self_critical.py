@@ -80,7 +80,8 @@ def log_probs(
 ) -> Tensor:
     """log p of every word that was drawn, with gradients, (B, K, T); 0 where none stands.
 
-    ``temperature`` is that of the drawing. Hard attention looks at its likeliest cell, as when drawing, and gradients pass through.
+    ``temperature`` is that of the drawing. Hard attention looks at its likeliest cell, as when
+    drawing, and gradients pass through.
     """
     choose: Choice = straight_through if decoder.own_choice is argmax else decoder.own_choice
     # `teach` wants images and captions with the longest first.

@@ -123,9 +123,7 @@ def test_words_with_boxes_count_the_attention_loss(make_captioner: MakeCaptioner
         own = [taught.with_wanted(part) for part in cut(boxed, range(count), count)]
         shares = [boxed_words(part) / 3 for part in own]
         assert shares == ([1.0] if count == 1 else [2 / 3, 1 / 3])
-        return [
-            replace(part, boxed=share) for part, share in zip(own, shares, strict=True)
-        ]
+        return [replace(part, boxed=share) for part, share in zip(own, shares, strict=True)]
 
     whole, whole_gradient = gradient(taught, parts(1))
     found, found_gradient = gradient(taught, parts(2))
@@ -133,7 +131,7 @@ def test_words_with_boxes_count_the_attention_loss(make_captioner: MakeCaptioner
     torch.testing.assert_close(found_gradient, whole_gradient, rtol=0, atol=1e-12)
 
 
-# --- a reward in place of people's words ------------------------------------------------------------
+# --- a reward in place of people's words ----------------------------------------------------------
 
 
 def earning(make_captioner: MakeCaptioner, vocabulary: Vocabulary, **reward: object) -> Lesson:

@@ -29,6 +29,7 @@ LEVELS = [
         "download",
         "ranks",
         "preemption",
+        "crops",
     },
     {"obtain"},
     {"insertion", "scores", "self_attention", "curves", "tars"},

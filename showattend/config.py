@@ -309,7 +309,7 @@ class TrainSettings(_Section):
     #: Show each picture mirrored half the time, with "left" and "right" swapped in its captions.
     flips: bool = False
     #: Smallest share of a photograph's sides that is shown: at each step another part, drawn
-    #: anew, of another shape. 1 shows the whole; less needs an encoder that is trained.
+    #: anew, of another shape. 1 shows the whole; with less, no grids are cached.
     smallest_crop: Annotated[float, Field(ge=0.1, le=1.0)] = 1.0
     #: Longer captions are cut for training (never for scoring).
     max_words: Words = 24

@@ -108,7 +108,7 @@ class StoredRows:
 
 @dataclass(frozen=True)
 class LiveGrids:
-    """The same reader where the encoder is trained too: grids are computed anew, with gradients.
+    """The same reader where grids are computed anew: with gradients where the encoder is trained.
 
     While the model is in training mode, a part of each picture is taken whose sides are at least
     ``smallest_crop`` of the whole's, drawn by torch's generator.
@@ -131,7 +131,11 @@ class LiveGrids:
             model_pixels(photo, self.pixels, mirrored=side)
             for photo, side in zip(photos, sides, strict=True)
         ]
-        return self.captioner.grid(torch.from_numpy(np.stack(squares)).to(self.captioner.device))
+        pixels_B3SS = torch.from_numpy(np.stack(squares)).to(self.captioner.device)
+        assert self.captioner.encoder is not None  # regions are read from their file
+        if self.captioner.encoder.trainable:
+            return self.captioner.grid(pixels_B3SS)
+        return self.captioner.encode(pixels_B3SS).clone()  # of which a decoder may be taught
 
 
 #: Pictures, and what the decoder looks at in each of them.

@@ -535,10 +535,11 @@ def _prepare(
             "processes; raise it"
         )
     val_pictures = load_split(settings.data, "val")
-    train_grids = _grids(settings, captioner, train_pictures, cache, settings.train.flips, ranks)
+    views = (settings.train.flips, settings.train.smallest_crop)
+    train_grids = _grids(settings, captioner, train_pictures, cache, ranks, *views)
     average = _average(captioner, settings.train.average)
     judged = captioner if average is None else cast(Captioner, average.module)
-    val_grids = _grids(settings, judged, val_pictures, cache, False, ranks)
+    val_grids = _grids(settings, judged, val_pictures, cache, ranks)
     batches = CaptionBatches(
         train_grids.pictures,
         vocabulary,
@@ -604,8 +605,9 @@ def _grids(
     captioner: Captioner,
     pictures: list[Picture],
     cache: Path,
-    flips: bool,
     ranks: Ranks,
+    flips: bool = False,
+    smallest_crop: float = 1.0,
 ) -> AnyGrids:
     if captioner.encoder is None:
         assert settings.data.regions is not None  # the settings' own check
@@ -615,14 +617,9 @@ def _grids(
             f"data.regions: encoder.name is {settings.encoder.name}, a CNN, which makes its own "
             "grid; set encoder.name=regions, or leave it out"
         )
-    crop = settings.train.smallest_crop
-    if captioner.encoder.trainable:
-        return live_grids(captioner, settings.pixels, pictures, settings.data.corrupt, crop)
-    if crop < 1:
-        raise TrainError(
-            "train.smallest_crop: the frozen encoder's grids are computed once, of whole "
-            "photographs; set encoder.trainable_stages, or leave it out"
-        )
+    if captioner.encoder.trainable or smallest_crop < 1:  # never twice the same
+        corrupt = settings.data.corrupt
+        return live_grids(captioner, settings.pixels, pictures, corrupt, smallest_crop)
     return cache_grids(
         captioner,
         settings.pixels,

@@ -633,10 +633,17 @@ def test_crops_are_of_the_training_alone(photographs: Path, tmp_path: Path) -> N
     assert all(not torch.equal(part, whole) for part in parts)
 
 
-def test_crops_of_a_frozen_encoder_are_refused(photographs: Path, tmp_path: Path) -> None:
-    settings = tiny_settings(photographs, smallest_crop=0.8)
-    with pytest.raises(TrainError, match=r"^train.smallest_crop: .* set encoder.trainable_stages"):
-        start_run(tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU)
+def test_a_frozen_encoder_sees_crops_too(photographs: Path, tmp_path: Path) -> None:
+    """Its grids are computed at each step; those of the validation split are still cached."""
+    settings = tiny_settings(photographs, epochs=1, smallest_crop=0.5)
+    run = start_run(tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU)
+    assert isinstance(run.train, LiveGrids)
+    assert not isinstance(run.val, LiveGrids)
+    encoder = {name: value.clone() for name, value in run.captioner.encoder.state_dict().items()}
+    decoder = {name: value.clone() for name, value in run.captioner.decoder.state_dict().items()}
+    train(run)
+    assert_same(run.captioner.encoder.state_dict(), encoder)
+    assert not torch.equal(run.captioner.decoder.word_logits.weight, decoder["word_logits.weight"])
 
 
 def reward_settings(photographs: Path, **train_settings: object) -> Settings:

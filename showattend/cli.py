@@ -37,12 +37,6 @@ _PLANS = "ablate_"  # beside them, the plans of scripts/ablate.py, which are no 
 #: Names the data of the shipped models, which have no run folder around them.
 _SHIPPED_CONFIG = "flickr8k_soft"
 
-#: What may be set of a model that training starts from; the rest is its own (`train.start_run`).
-_KEPT_WITH_INIT = (
-    *("decoder.look", "decoder.glimpse"),
-    *("encoder.trainable_stages", "encoder.channel_attention"),
-)
-
 DONE, SOME_FAILED, REFUSED = 0, 1, 2
 INTERRUPTED, BROKEN_PIPE = 130, 141  # as shells count them: 128 + the signal
 
@@ -546,10 +540,16 @@ def _train_as(ranks: "Ranks", args: argparse.Namespace) -> int:
 
 
 def _is_the_checkpoints(setting: str) -> bool:
-    """Whether a ``section.key=value`` would be lost on a model that is there already."""
+    """Whether a ``section.key=value`` would be lost on a model that is there already
+    (`train.start_run`).
+    """
+    from showattend.config import OF_ANY_WEIGHTS
+
     key = setting.partition("=")[0].strip()
     own = key.startswith(("encoder.", "decoder.", "pixels."))
-    return own and not key.startswith(_KEPT_WITH_INIT)
+    free = ("encoder.trainable_stages", "encoder.channel_attention")
+    free += tuple(f"decoder.{name}" for name in OF_ANY_WEIGHTS)
+    return own and not key.startswith(free)
 
 
 def _evaluate(args: argparse.Namespace) -> int:

@@ -180,6 +180,9 @@ class DecoderSettings(_Section):
     #: A look takes in the n x n cells around the chosen one (their mean); 1 is that cell alone.
     glimpse: Odd = 1
     dropout: Probability = 0.5
+    #: Chance that a word which is read in training is the unknown one: what comes next must then be
+    #: told from the photograph (Bowman et al. 2016, section 3.1).
+    word_dropout: Probability = 0.0
     #: What lies around the sum from which an LSTM or a GRU writes a word: nothing (the paper's eq.
     #: 7), a tanh, or the larger of each two numbers (maxout; Bahdanau et al. 2015).
     deep_output: Literal["linear", "tanh", "maxout"] = "linear"
@@ -203,6 +206,10 @@ class DecoderSettings(_Section):
         if self.deep_output != "linear":
             raise ValueError("decoder.deep_output: a transformer's is linear; leave it out")
         return self
+
+
+#: What may differ between two decoders that have the same weights.
+OF_ANY_WEIGHTS = ("look", "glimpse", "dropout", "word_dropout")
 
 
 class LossSettings(_Section):

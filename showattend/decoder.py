@@ -18,7 +18,7 @@ from showattend.cells import Coordinates, FusedProjection, GridProjection
 from showattend.config import Attention, DecoderSettings
 from showattend.encoder import GridShape
 from showattend.self_attention import GridSelfAttention
-from showattend.vocabulary import PAD, START
+from showattend.vocabulary import PAD, START, UNKNOWN
 
 
 class DecoderError(ValueError):
@@ -201,6 +201,7 @@ class Decoder(nn.Module):
         self.embed = nn.Embedding(words, settings.embedding, padding_idx=PAD)
         self.word_logits = nn.Linear(settings.embedding, words)
         self.dropout = nn.Dropout(dropout)
+        self.word_dropout = settings.word_dropout
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         if settings.tie_embeddings:
             self.word_logits.weight = self.embed.weight
@@ -210,6 +211,14 @@ class Decoder(nn.Module):
         """The encoder's grid as cells, and their keys and values, once per image."""
         cells_BPC = self.mix(self.locate(self.project(grid_BPC)))
         return Scene(cells_BPC, *self.keys_and_values(cells_BPC), mask_BP)
+
+    def inputs(self, words_BKT: Tensor) -> Tensor:
+        """As `inputs_of`; in training some words are the unknown one (``decoder.word_dropout``)."""
+        inputs_BKT = inputs_of(words_BKT)
+        if not self.training or self.word_dropout == 0:
+            return inputs_BKT
+        lost_BKT = torch.rand(inputs_BKT.shape, device=inputs_BKT.device) < self.word_dropout
+        return inputs_BKT.masked_fill(lost_BKT & (inputs_BKT != START), UNKNOWN)
 
     def keys_and_values(self, cells_BPC: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Of each layer of attention."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from showattend.attention import Choice, Look, attend, heads_of
 from showattend.config import DecoderSettings
-from showattend.decoder import Decoder, Scene, State, Step, Taught, inputs_of
+from showattend.decoder import Decoder, Scene, State, Step, Taught
 from showattend.encoder import GridShape
 from showattend.scores import SCORES
 from showattend.vocabulary import PAD
@@ -195,7 +195,7 @@ class RecurrentDecoder(Decoder):
         stands. In training all places of a word share one dropout mask (Gal and Ghahramani 2016,
         section 4.2).
         """
-        inputs_BKT = inputs_of(words_BKT)
+        inputs_BKT = self.inputs(words_BKT)
         if every_word:
             return self.read(
                 torch.arange(len(self.embed.weight), device=words_BKT.device)

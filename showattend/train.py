@@ -44,7 +44,14 @@ from showattend.checkpoint import (
     write_checkpoint,
 )
 from showattend.cider_reward import CiderReward
-from showattend.config import REGIONS, Settings, TrainSettings, check_settings, read_settings
+from showattend.config import (
+    OF_ANY_WEIGHTS,
+    REGIONS,
+    Settings,
+    TrainSettings,
+    check_settings,
+    read_settings,
+)
 from showattend.corpus import make_corpus
 from showattend.datasets import ImageId, Picture, load_split
 from showattend.encoder import normalisation
@@ -695,10 +702,9 @@ def _init_from(
             or settings.encoder.channel_attention,
         }
     )
-    # Soft and hard attention have the same weights.
-    decoder = checkpoint.decoder.model_copy(
-        update={"look": settings.decoder.look, "glimpse": settings.decoder.glimpse}
-    )
+    # Soft and hard attention have the same weights, and dropout has none.
+    changed = {key: getattr(settings.decoder, key) for key in OF_ANY_WEIGHTS}
+    decoder = checkpoint.decoder.model_copy(update=changed)
     known = checkpoint.vocabulary
     grown = known.grown(vocabulary)
     captioner = build_captioner(

@@ -142,7 +142,7 @@ class TransformerDecoder(Decoder):
         ``sampling`` is 0, as the settings' check demands: a guess would need a pass of its own.
         """
         assert sampling == 0.0
-        x_BKTE, looks, _ = self._read(scene, inputs_of(words_BKT), choose)
+        x_BKTE, looks, _ = self._read(scene, self.inputs(words_BKT), choose)
         spoken_TBK = (words_BKT != PAD).permute(2, 0, 1)
 
         def told(values_BKT: Tensor) -> Tensor:

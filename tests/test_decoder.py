@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from showattend.decoder import DecoderError, Scene
+from showattend.decoder import DecoderError, Scene, inputs_of
 from showattend.recurrent import LstmState
-from showattend.vocabulary import PAD, START
+from showattend.vocabulary import PAD, START, UNKNOWN
 
 some = settings(max_examples=10, deadline=None)  # a busy machine is no failure
 
@@ -182,6 +182,21 @@ def test_missing_cells_are_as_if_they_were_not_there(make_decoder: MakeDecoder, 
         alpha_KTHP = taught.alpha_BKTHP[b]
         torch.testing.assert_close(alpha_KTHP[..., :count], alone.alpha_BKTHP[0])
         assert (alpha_KTHP[..., count:] == 0.0).all()
+
+
+@pytest.mark.parametrize("kind", ["lstm", "transformer"])
+def test_words_are_lost_in_training_only(make_decoder: MakeDecoder, kind: str) -> None:
+    """The start mark never; of 6,000 others a quarter, within 4 standard errors."""
+    decoder = make_decoder(kind=kind, word_dropout=0.25)
+    words_BKT = torch.full((30, 10, 21), 5)
+    plain_BKT = decoder.eval().inputs(words_BKT)
+    assert torch.equal(plain_BKT, inputs_of(words_BKT))
+    torch.manual_seed(0)
+    inputs_BKT = decoder.train().inputs(words_BKT)
+    assert (inputs_BKT[:, :, 0] == START).all()
+    lost_BKT = inputs_BKT[:, :, 1:] == UNKNOWN
+    assert (inputs_BKT[:, :, 1:][~lost_BKT] == 5).all()
+    assert abs(lost_BKT.double().mean() - 0.25) < 4 * (0.25 * 0.75 / lost_BKT.numel()) ** 0.5
 
 
 def test_heads_that_do_not_divide_are_refused(make_decoder: MakeDecoder) -> None:

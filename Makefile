@@ -42,7 +42,8 @@ proof-kills: $(VENV)/.installed
 # The tables of docs/grids.md; the second takes an hour or more, and GRIDS_WORK about 6 GB.
 proof-grids: $(VENV)/.installed
 	$(BIN)/python scripts/grids.py bytes
-	$(BIN)/python scripts/grids.py scale --root $(FLICKR8K) --work $(GRIDS_WORK)
+	MALLOC_MMAP_THRESHOLD_=8388608 MALLOC_TRIM_THRESHOLD_=268435456 OMP_NUM_THREADS=1 \
+	  $(BIN)/python scripts/grids.py scale --root $(FLICKR8K) --work $(GRIDS_WORK)
 	$(BIN)/python scripts/benchmark.py loading --root $(FLICKR8K)
 
 install: $(VENV)/.installed

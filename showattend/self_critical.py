@@ -17,6 +17,8 @@ from showattend.vocabulary import END, PAD, START, UNKNOWN
 
 #: Never drawn; nor is the end mark as the first word: as in `search`.
 _FORBIDDEN = [PAD, START, UNKNOWN]
+#: Images whose captions have all ended are left behind when no more than this share goes on.
+_WORTH_DROPPING = 0.8
 
 
 @torch.no_grad()
@@ -40,10 +42,11 @@ def draw(
         Word ids and the end mark, then PAD, (B, K, T); a caption that was cut has no mark.
     """
     state = decoder.start(scene, captions)
-    shape = (len(scene.grid_BPC), captions)
-    last_BK = torch.full(shape, START, device=scene.grid_BPC.device)
-    ended_BK = torch.zeros(shape, dtype=torch.bool, device=last_BK.device)
-    words = []
+    images, device = len(scene.grid_BPC), scene.grid_BPC.device
+    words_BKT = torch.full((images, captions, max_words), PAD, device=device)
+    living_B = torch.arange(images, device=device)
+    last_BK = torch.full((images, captions), START, device=device)
+    ended_BK = torch.zeros_like(last_BK, dtype=torch.bool)
     for t in range(max_words):
         step = decoder.step(scene, state, last_BK)
         state = step.state
@@ -52,12 +55,16 @@ def draw(
             last_BK = allowed_BKV.argmax(dim=-1)
         else:
             chances_NV = (allowed_BKV / temperature).softmax(dim=-1).flatten(0, 1)
-            last_BK = torch.multinomial(chances_NV, 1).view(shape)
-        words.append(last_BK.masked_fill(ended_BK, PAD))
+            last_BK = torch.multinomial(chances_NV, 1).view(last_BK.shape)
+        words_BKT[living_B, :, t] = last_BK.masked_fill(ended_BK, PAD)
         ended_BK = ended_BK | (last_BK == END)
         if bool(ended_BK.all()):
-            break
-    return torch.stack(words, dim=-1)
+            return words_BKT[:, :, : t + 1]
+        going = (~ended_BK).any(dim=1).nonzero().squeeze(1)
+        if len(going) <= _WORTH_DROPPING * len(living_B):
+            scene, state = scene.select(going), state.select(going)
+            living_B, last_BK, ended_BK = living_B[going], last_BK[going], ended_BK[going]
+    return words_BKT
 
 
 def _allowed(logits_XV: Tensor, *, first: bool) -> Tensor:

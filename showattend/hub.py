@@ -1,13 +1,16 @@
 """What the Hugging Face Hub is told of a checkpoint, and where its copies come to lie."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData, snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 import showattend
-from showattend.checkpoint import CONFIG, WEIGHTS, Checkpoint
+from showattend.checkpoint import CONFIG, WEIGHTS, Checkpoint, CheckpointError
 
 #: Scores that a run may have noted in its checkpoint, and what the Hub calls them.
 _METRICS = {
@@ -126,6 +129,22 @@ def _results(origin: dict[str, Any], data: str) -> list[EvalResult]:
 def _cell(value: object) -> str:
     """Of a table in Markdown."""
     return " ".join(str(value).split()).replace("|", "\\|")
+
+
+@contextmanager
+def hub_reached(repository: str) -> Iterator[None]:
+    """What the Hub's client raises in many ways, in one.
+
+    Raises:
+        CheckpointError: there is no such repository, or no way to the Hub; one line.
+    """
+    try:
+        yield
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise CheckpointError(
+            f"{repository}: is no folder, and could not be had from the Hugging Face Hub ({reason})"
+        ) from None
 
 
 def hub_folder(repository: str, **options: Any) -> Path:

@@ -27,7 +27,7 @@ from showattend.checkpoint import (
 from showattend.config import MOST_WORDS, Attention, SearchSettings, checked
 from showattend.decoder import Scene
 from showattend.grids import model_pixels
-from showattend.hub import hub_folder, model_card
+from showattend.hub import hub_folder, hub_reached, model_card
 from showattend.images import ImageError, Photograph, open_photograph, seen_box
 from showattend.items import as_items
 from showattend.regions import RegionFile, RegionsError, check_regions
@@ -131,6 +131,25 @@ class CaptionModel(
         so that a folder that is not whole is none.
         """
         write_checkpoint(save_directory, self.checkpoint)
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str | Path, **options: Any
+    ) -> "CaptionModel":
+        """A local folder's model, or that of a repository on the Hub.
+
+        Args:
+            options: ``device``, as of :func:`load`, and those of the mixin.
+        Raises:
+            CheckpointError: there is none, or it is damaged; one line.
+            DeviceError: as of :func:`load`.
+        """
+        name = str(pretrained_model_name_or_path)
+        if Path(name).is_dir():  # the mixin would stumble over a damaged config.json
+            return cls._from_pretrained(model_id=name, **options)
+        with hub_reached(name):
+            model: CaptionModel = super().from_pretrained(name, **options)
+        return model
 
     @classmethod
     def _from_pretrained(

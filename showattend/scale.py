@@ -21,6 +21,7 @@ from showattend.whole_files import write_whole
 
 #: What a folder of records was made with; a reader of a folder takes no file that begins so.
 SETTINGS = "_settings.json"
+_DIGEST_OF = "digest of "
 #: Captions of photographs, given by path or content, in their order; `CaptionModel.stream`.
 Stream = Callable[[Iterable[str | bytes]], Iterable[tuple[str | bytes, Caption | ImageError]]]
 
@@ -143,9 +144,13 @@ class Run:
         older = _read_settings(path)
         for key in sorted(settings.keys() | older.keys()):
             if settings.get(key) != older.get(key):
+                began = (
+                    f"with {key} {_short(older.get(key))}, which is now {_short(settings.get(key))}"
+                )
+                if key.startswith(_DIGEST_OF):  # that it is another one is all that it tells
+                    began = f"with another state of {key.removeprefix(_DIGEST_OF)}"
                 raise ScaleError(
-                    f"{self.folder}: was begun with {key} {_short(older.get(key))}, which is now "
-                    f"{_short(settings.get(key))}; go on with the same, or name a new folder"
+                    f"{self.folder}: was begun {began}; go on with the same, or name a new folder"
                 )
 
     def write(self, inputs: Inputs, stream: Stream) -> Iterator[Record]:

@@ -775,17 +775,19 @@ def _save_last(run: Run) -> None:
 
 def _restore(run: Run) -> None:
     folder = whole_folder(run.folder / LAST)
-    try:
-        tensors = load_file(folder / _STATE)
-        if run.average is not None:
-            averaged = load_file(folder / _AVERAGE)
+    with _named(run, folder / _STATE) as path:
+        tensors = load_file(path)
+    if run.average is not None:
+        with _named(run, folder / _AVERAGE) as path:
+            averaged = load_file(path)
             for name, value in _average_tensors(run.average).items():
                 value.copy_(averaged[name])
-        run.rewards.mean_T1 = load_file(folder / _REWARDS)["mean"]
-        run.history = json.loads((folder / _HISTORY).read_text(encoding="utf-8"))
-        run.progress = _read_progress(folder, len(run.history) + 1)
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise _beyond_resuming(run.folder, CheckpointError(f"{folder}: {error}")) from None
+    with _named(run, folder / _REWARDS) as path:
+        run.rewards.mean_T1 = load_file(path)["mean"]
+    with _named(run, folder / _HISTORY) as path:
+        run.history = json.loads(path.read_text(encoding="utf-8"))
+    with _named(run, folder / _PROGRESS) as path:
+        run.progress = _read_progress(path, len(run.history) + 1)
     state: dict[int, dict[str, torch.Tensor]] = {}
     for name, value in tensors.items():
         index, key = name.split(".")
@@ -796,9 +798,18 @@ def _restore(run: Run) -> None:
         _write_metrics(run)
 
 
-def _read_progress(folder: Path, epoch: int) -> Progress:
+@contextmanager
+def _named(run: Run, path: Path) -> Iterator[Path]:
+    """A file of last/; what is wrong with it is said with its name."""
+    try:
+        yield path
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        damage = CheckpointError(f"{path}: is damaged or missing ({error})")
+        raise _beyond_resuming(run.folder, damage) from None
+
+
+def _read_progress(path: Path, epoch: int) -> Progress:
     """Of an epoch; runs of version 0.1.0 have none within it."""
-    path = folder / _PROGRESS
     if not path.exists():
         return Progress(epoch)
     return Progress(**json.loads(path.read_text(encoding="utf-8")))

@@ -7,7 +7,7 @@ at all, loads without a network, and nothing in it is ever unpickled.
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,15 +139,19 @@ def load_checkpoint(folder: Path, device: torch.device | str = "cpu") -> Checkpo
 
 
 @contextmanager
-def replaced_folder(folder: Path) -> Iterator[Path]:
+def replaced_folder(folder: Path, also: Collection[str] = ()) -> Iterator[Path]:
     """Build a folder under a temporary name; on success it takes the place of ``folder``.
 
     Files of the older folder that the new one does not have, such as somebody's notes, stay. Every
     file is fsynced before the renames. A kill between the two renames leaves the older folder under
     the name that :func:`recover_folder` restores.
+
+    Args:
+        also: names of files that a folder without a checkpoint may hold.
     """
     recover_folder(folder)
-    if folder.exists() and any(folder.iterdir()) and not _is_checkpoint(folder):
+    others = [path for path in folder.iterdir() if path.name not in also] if folder.exists() else []
+    if others and not _is_checkpoint(folder):
         raise CheckpointError(f"{folder}: holds other files; name a new or a checkpoint's folder")
     new, old = _beside(folder, "new"), _beside(folder, "old")
     for leftover in (new, old):  # of a kill before or after the renames

@@ -7,6 +7,7 @@ has a type and a range; an unknown key is refused with the nearest valid name.
 import difflib
 from collections.abc import Hashable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
@@ -452,7 +453,7 @@ def check_settings(tree: dict[str, Any], origin: str) -> Settings:
 
 
 def checked(
-    model: type[Model], tree: Any, origin: str, origins: Mapping[str, str] | None = None
+    model: type[Model], tree: Any, origin: str, origins: Mapping[str, str] = MappingProxyType({})
 ) -> Model:
     """Validate a tree against a settings class, every error as one :class:`ConfigError` line.
 
@@ -462,10 +463,10 @@ def checked(
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        name = ".".join(map(str, _first(error)["loc"]))
-        raise ConfigError(
-            f"{(origins or {}).get(name, origin)}: {_one_line(model, error)}"
-        ) from None
+        path = [str(part) for part in _first(error)["loc"]]
+        within = (".".join(path[:n]) for n in range(len(path), 0, -1))  # the nearest one
+        found = next((origins[name] for name in within if name in origins), origin)
+        raise ConfigError(f"{found}: {_one_line(model, error)}") from None
 
 
 def _first(error: ValidationError) -> Any:

@@ -12,6 +12,10 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 import showattend
 from showattend.checkpoint import CONFIG, WEIGHTS, Checkpoint, CheckpointError
 
+#: What the Hub shows of a repository.
+CARD = "README.md"
+#: What a copy of an empty repository holds.
+OF_A_REPOSITORY = (CARD, ".git", ".gitattributes")
 #: Scores that a run may have noted in its checkpoint, and what the Hub calls them.
 _METRICS = {
     "BLEU-1": "bleu1",

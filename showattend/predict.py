@@ -6,6 +6,7 @@
 
 import math
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -21,13 +22,14 @@ from showattend.checkpoint import (
     Checkpoint,
     CheckpointError,
     load_checkpoint,
+    replaced_folder,
     whole_folder,
     write_checkpoint,
 )
 from showattend.config import MOST_WORDS, Attention, SearchSettings, checked
 from showattend.decoder import Scene
 from showattend.grids import model_pixels
-from showattend.hub import hub_folder, hub_reached, model_card
+from showattend.hub import CARD, OF_A_REPOSITORY, hub_folder, hub_reached, model_card
 from showattend.images import ImageError, Photograph, open_photograph, seen_box
 from showattend.items import as_items
 from showattend.regions import RegionFile, RegionsError, check_regions
@@ -126,10 +128,30 @@ class CaptionModel(
         self.checkpoint = checkpoint
         self.name = name
 
-    def _save_pretrained(self, save_directory: Path) -> None:
-        """The mixin's part that is our own: it has removed an older config.json, which comes last,
-        so that a folder that is not whole is none.
+    def save_pretrained(
+        self,
+        save_directory: str | Path,
+        *,
+        repo_id: str | None = None,
+        push_to_hub: bool = False,
+        **options: Any,
+    ) -> str | None:
+        """The mixin's, but that the folder is written whole or not at all; others' files in it
+        stay, and so does a README.md.
+
+        Raises:
+            CheckpointError: the folder holds something else; one line.
+            OSError: it cannot be written.
         """
+        folder, card = Path(save_directory), options.get("model_card_kwargs")
+        with replaced_folder(folder, OF_A_REPOSITORY) as new:
+            if (folder / CARD).exists():
+                shutil.copy2(folder / CARD, new / CARD)
+            super().save_pretrained(new, model_card_kwargs=card)
+        return self.push_to_hub(repo_id or folder.name, **options) if push_to_hub else None
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        """The mixin's part that is our own."""
         write_checkpoint(save_directory, self.checkpoint)
 
     @classmethod

@@ -24,6 +24,10 @@ _FORBIDDEN = [PAD, START, UNKNOWN]
 _JOINED = ("'s", "'m", "'d", "'ll", "'re", "'ve", "n't")
 
 
+class WeightsError(ValueError):
+    """A model's weights foretell nothing: one clear line."""
+
+
 @dataclass(frozen=True)
 class Regions:
     """What the cells of the attention are: a grid of ``height`` x ``width``, row by row."""
@@ -298,11 +302,11 @@ def _log_probs(logits_V: Tensor) -> Tensor:
     """Of the last axis, whatever is before it; with one that is no number, no word can be chosen.
 
     Raises:
-        ValueError: some are infinite or no numbers; one line.
+        WeightsError: some are infinite or no numbers; one line.
     """
     log_probs_V = logits_V.log_softmax(dim=-1)
     if not bool(log_probs_V.isfinite().all()):
-        raise ValueError(
+        raise WeightsError(
             "the model's scores are not finite numbers: its weights are damaged; use another model"
         )
     return log_probs_V

@@ -11,6 +11,7 @@ updates; the main one alone writes.
 import json
 import math
 import platform
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -65,7 +66,7 @@ from showattend.preemption import Preempted, Preemption
 from showattend.ranks import Ranks
 from showattend.regions import open_regions
 from showattend.reinforce import MovingAverage
-from showattend.search import Caption
+from showattend.search import Caption, WeightsError
 from showattend.supervision import on_square
 from showattend.vocabulary import SPECIALS, Vocabulary, mirror_words
 from showattend.whole_files import write_whole
@@ -74,6 +75,13 @@ SETTINGS, METRICS, BEST, LAST = "settings.yaml", "metrics.jsonl", "best", "last"
 _STATE, _AVERAGE, _HISTORY = "training.safetensors", "average.safetensors", "training.json"
 _REWARDS, _PROGRESS = "rewards.safetensors", "progress.json"
 _ENVIRONMENT, _BOARD, _LOCK = "environment.json", "tensorboard", ".lock"
+
+
+#: What reading a file that is not what a run wrote may raise.
+_DAMAGE = (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError)
+
+
+_DIVERGED = "the loss is not finite; lower train.learning_rate"
 
 
 class TrainError(ValueError):
@@ -179,6 +187,11 @@ def _refuse_others_files(folder: Path, ranks: Ranks) -> None:
                 pass
     elif folder.exists() and not all(map(_is_of_a_start, folder.iterdir())):
         raise TrainError(f"{folder}: holds other files; name a new or an empty folder by --run")
+    elif whole_folder(folder / LAST).exists() and _has_trained(folder):
+        raise TrainError(
+            f"{folder}: holds a trained {LAST}/, but no {SETTINGS} any more; put that back, or go "
+            f"on from it with --init {folder / LAST} and another --run"
+        )
 
 
 def _is_of_a_start(path: Path) -> bool:
@@ -195,9 +208,10 @@ def _has_trained(folder: Path) -> bool:
     try:
         history = json.loads((last / _HISTORY).read_text(encoding="utf-8"))
         progress = json.loads((last / _PROGRESS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        step = progress["step"]
+    except _DAMAGE:
         return True
-    return bool(history or progress["step"] or whole_folder(folder / BEST).exists())
+    return bool(history or step or whole_folder(folder / BEST).exists())
 
 
 def _write_start(run: Run, cache: Path) -> None:
@@ -229,11 +243,12 @@ def resume_run(
         checkpoint = load_checkpoint(folder / LAST, device)
     except CheckpointError as error:
         raise _beyond_resuming(folder, error) from None
-    if (settings.encoder, settings.decoder) != (checkpoint.encoder, checkpoint.decoder):
-        raise TrainError(
-            f"{folder / SETTINGS}: its encoder or decoder is not that of {folder / LAST}; "
-            "take back what was edited"
-        )
+    for section in ("pixels", "encoder", "decoder"):
+        if getattr(settings, section) != getattr(checkpoint, section):
+            raise TrainError(
+                f"{folder / SETTINGS}: {section} is not that of {folder / LAST}; take back what "
+                "was edited"
+            )
     pictures = load_split(settings.data, "train")
     model = (checkpoint.captioner, checkpoint.vocabulary)
     run = _prepare(folder, settings, *model, pictures, cache, ranks or Ranks(device))
@@ -257,9 +272,9 @@ def remembered_cache(folder: Path) -> Path | None:
     """The cache of grids with which a run was started; None where that is not known."""
     try:
         named = json.loads((folder / _ENVIRONMENT).read_text(encoding="utf-8")).get("cache")
-    except (OSError, ValueError, AttributeError):
+    except (*_DAMAGE, AttributeError):
         return None
-    return None if named is None else Path(named)
+    return Path(named) if isinstance(named, str) else None
 
 
 def train(run: Run) -> None:
@@ -267,7 +282,8 @@ def train(run: Run) -> None:
 
     Raises:
         TrainError: one line.
-        Preempted: SIGTERM has asked for an end; all that was learnt is saved, and a line says so.
+        Preempted: SIGTERM or Ctrl-C has asked for an end; all that was learnt is saved, and a line
+            says so.
     """
     settings, main = run.settings.train, run.ranks.main
     if is_over(settings, run.history):
@@ -405,8 +421,9 @@ def _leave(run: Run) -> NoReturn:
     _save_progress(run)
     run.ranks.wait()
     done = f"epoch {run.progress.epoch}, step {run.progress.step} of {len(run.batches)}"
-    _say(run, f"stopped by SIGTERM at {done}; go on with --resume {run.folder}")
-    raise Preempted
+    by = signal.Signals(run.preemption.by)
+    _say(run, f"stopped by {by.name} at {done}; go on with --resume {run.folder}")
+    raise Preempted(by)
 
 
 def time_epoch(run: Run, sampled: int = 12) -> float:
@@ -445,7 +462,7 @@ def _train_step(
     torch.nn.utils.clip_grad_norm_(parameters, settings.clip_norm)
     parts = dict(zip(losses, ranks.total(torch.stack(found).sum(dim=0)).tolist(), strict=True))
     if not math.isfinite(parts.pop("total")):
-        raise TrainError("the loss is not finite; lower train.learning_rate")
+        raise TrainError(_DIVERGED)
     run.optimizer.step()
     _after_update(run)
     return parts, batch.words()
@@ -504,6 +521,8 @@ def _judge_own(run: Run) -> _Judged | None:
             return captions, attend_phrases(*model, boxes) if boxes else {}
     except Preempted:
         return None
+    except WeightsError:
+        raise TrainError(_DIVERGED) from None
 
 
 def _scores(run: Run, found: Sequence[_Judged]) -> dict[str, float]:
@@ -775,27 +794,37 @@ def _save_last(run: Run) -> None:
 
 def _restore(run: Run) -> None:
     folder = whole_folder(run.folder / LAST)
+    state: dict[int, dict[str, torch.Tensor]] = {}
     with _named(run, folder / _STATE) as path:
-        tensors = load_file(path)
+        for name, value in load_file(path).items():
+            index, key = name.split(".")
+            state.setdefault(int(index), {})[key] = value
     if run.average is not None:
         with _named(run, folder / _AVERAGE) as path:
             averaged = load_file(path)
             for name, value in _average_tensors(run.average).items():
                 value.copy_(averaged[name])
     with _named(run, folder / _REWARDS) as path:
-        run.rewards.mean_T1 = load_file(path)["mean"]
+        mean_T1 = load_file(path)["mean"]
     with _named(run, folder / _HISTORY) as path:
-        run.history = json.loads(path.read_text(encoding="utf-8"))
+        run.history = _checked_history(json.loads(path.read_text(encoding="utf-8")))
     with _named(run, folder / _PROGRESS) as path:
-        run.progress = _read_progress(path, len(run.history) + 1)
-    state: dict[int, dict[str, torch.Tensor]] = {}
-    for name, value in tensors.items():
-        index, key = name.split(".")
-        state.setdefault(int(index), {})[key] = value
+        run.progress = _read_progress(path, len(run.history) + 1, len(run.batches))
+    if run.settings.decoder.look == "hard" and mean_T1.shape != run.rewards.mean_T1.shape:
+        raise _edited(run, "train.max_words")
+    if any(run.select_on not in line for line in run.history):
+        raise _edited(run, "train.select_on")
+    run.rewards.mean_T1 = mean_T1
     whole = run.optimizer.state_dict()
     run.optimizer.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
     if run.ranks.main:
         _write_metrics(run)
+
+
+def _edited(run: Run, key: str) -> TrainError:
+    return TrainError(
+        f"{run.folder / SETTINGS}: {key} is not what the run began with; take back what was edited"
+    )
 
 
 @contextmanager
@@ -803,16 +832,32 @@ def _named(run: Run, path: Path) -> Iterator[Path]:
     """A file of last/; what is wrong with it is said with its name."""
     try:
         yield path
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+    except _DAMAGE as error:
         damage = CheckpointError(f"{path}: is damaged or missing ({error})")
         raise _beyond_resuming(run.folder, damage) from None
 
 
-def _read_progress(path: Path, epoch: int) -> Progress:
-    """Of an epoch; runs of version 0.1.0 have none within it."""
+def _checked_history(lines: Any) -> list[dict[str, Any]]:
+    """The epochs' lines. Raises: ValueError, TypeError, KeyError: they are something else."""
+    if not isinstance(lines, list) or [line["epoch"] for line in lines] != [
+        *range(1, len(lines) + 1)
+    ]:
+        raise ValueError("is no list of epochs")
+    return lines
+
+
+def _read_progress(path: Path, epoch: int, steps: int) -> Progress:
+    """Of an epoch of so many steps; runs of version 0.1.0 have none within it.
+
+    Raises:
+        ValueError, TypeError: it is something else.
+    """
     if not path.exists():
         return Progress(epoch)
-    return Progress(**json.loads(path.read_text(encoding="utf-8")))
+    progress = Progress(**json.loads(path.read_text(encoding="utf-8")))
+    if progress.epoch != epoch or not 0 <= progress.step <= steps:
+        raise ValueError(f"step {progress.step} of epoch {progress.epoch} is none of the run's")
+    return progress
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:

@@ -167,8 +167,9 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(
 def test_a_wrong_value_is_refused_with_its_key_and_what_was_expected(
     file: Path, override: str, key: str, expected: str
 ) -> None:
+    """And with where it was written."""
     line = complaint(file, overrides=[override])
-    assert line.startswith(f"{file}: `{key}` is ")
+    assert line.startswith(f"{override}: `{key}` is ")
     assert expected in line
 
 
@@ -187,7 +188,9 @@ def test_channel_attention_is_off_by_default_and_its_places_are_named(file: Path
     assert gates is not None
     assert (gates.kind, gates.where, gates.stages, gates.reduction) == ("eca", "stage", (-1,), 16)
     line = complaint(file, overrides=["encoder.channel_attention={kind: se}"])
-    assert line == f"{file}: `encoder.channel_attention.where` is missing"
+    assert line == (
+        "encoder.channel_attention={kind: se}: `encoder.channel_attention.where` is missing"
+    )
     line = complaint(file, overrides=["encoder.channel_attention={kind: se, were: stage}"])
     assert line.startswith(f"{file}: unknown key `encoder.channel_attention.were`")
 
@@ -237,7 +240,7 @@ def test_a_malformed_override_is_quoted(file: Path, override: str, expected: str
 
 def test_an_unknown_key_in_an_override_is_refused_too(file: Path) -> None:
     assert complaint(file, overrides=["search.beam=3"]) == (
-        f"{file}: unknown key `search.beam`; did you mean `beam_size`?"
+        "search.beam=3: unknown key `search.beam`; did you mean `beam_size`?"
     )
 
 

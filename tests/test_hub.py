@@ -8,6 +8,7 @@ import torch
 from conftest import MakePicture
 from huggingface_hub import ModelCard
 
+from showattend import predict
 from showattend.checkpoint import CONFIG, WEIGHTS, Checkpoint, CheckpointError
 from showattend.hub import model_card
 from showattend.predict import CaptionModel
@@ -41,6 +42,50 @@ def test_a_card_that_somebody_wrote_stays(tmp_path: Path, model: CaptionModel) -
     (tmp_path / "README.md").write_text("mine")
     model.save_pretrained(tmp_path)
     assert (tmp_path / "README.md").read_text() == "mine"
+
+
+def test_what_was_saved_before_stays_when_the_new_cannot_be(
+    tmp_path: Path, model: CaptionModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "model"
+    model.save_pretrained(folder)
+    (folder / "README.md").write_text("mine")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def full(folder: Path, *_: object) -> None:
+        (folder / WEIGHTS).write_bytes(b"the beginning")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(predict, "write_checkpoint", full)
+    with pytest.raises(OSError, match="No space left"):
+        model.save_pretrained(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_anothers_model_is_not_overwritten(tmp_path: Path, model: CaptionModel) -> None:
+    (tmp_path / CONFIG).write_text('{"model_type": "bert"}')
+    with pytest.raises(CheckpointError, match="holds other files"):
+        model.save_pretrained(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [CONFIG]
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"null", b"\xff\xfe\x00", b"[" * 100_000])
+def test_a_damaged_config_is_named(tmp_path: Path, model: CaptionModel, content: bytes) -> None:
+    model.save_pretrained(tmp_path)
+    (tmp_path / CONFIG).write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"config\.json: is no") as caught:
+        CaptionModel.from_pretrained(tmp_path, device="cpu")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["nowhere/at-all", "/no/such/folder", "a b"])
+def test_a_name_of_nothing_is_one_line(name: str) -> None:
+    """Without a way to the Hub, too."""
+    with pytest.raises(CheckpointError, match="is no folder, and could not be had") as caught:
+        CaptionModel.from_pretrained(name, local_files_only=True)
+    assert str(caught.value).startswith(f"{name}: ")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_folder_that_is_not_whole_is_refused(tmp_path: Path, model: CaptionModel) -> None:

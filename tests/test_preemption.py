@@ -1,4 +1,4 @@
-"""SIGTERM is heard, and what comes of it."""
+"""SIGTERM and Ctrl-C are heard, and what comes of it."""
 
 import os
 import signal
@@ -39,6 +39,17 @@ def test_it_ends_a_program_with_its_code() -> None:
     with pytest.raises(SystemExit) as caught:
         raise Preempted
     assert caught.value.code == 128 + signal.SIGTERM
+
+
+def test_the_first_interrupt_asks_and_the_second_does_not_wait() -> None:
+    before, preemption = signal.getsignal(signal.SIGINT), Preemption()
+    with pytest.raises(KeyboardInterrupt), preemption.heeded():
+        os.kill(os.getpid(), signal.SIGINT)
+        assert (preemption.asked, preemption.by) == (True, signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        pytest.fail("goes on")
+    assert signal.getsignal(signal.SIGINT) is before
+    assert Preempted(preemption.by).code == 130
 
 
 def test_in_another_thread_nothing_changes() -> None:

@@ -237,8 +237,8 @@ def killed() -> None:
     raise Killed
 
 
-def asked_to_leave() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
+def asked_to_leave(by: signal.Signals = signal.SIGTERM) -> None:
+    os.kill(os.getpid(), by)
 
 
 def interrupted_and_resumed(
@@ -391,17 +391,23 @@ def test_a_save_every_so_often_and_not_more(
     assert saved == [4, 8, 0]  # the last one at the epoch's end
 
 
-def test_sigterm_ends_a_run_that_goes_on_as_if_nothing_had_happened(
-    photographs: Path, whole_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("by", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_being_asked_ends_a_run_that_goes_on_as_if_nothing_had_happened(
+    photographs: Path,
+    whole_run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    by: signal.Signals,
+    code: int,
 ) -> None:
     """The step is finished and saved."""
     run = start_run(
         tmp_path / "run", tiny_settings(photographs), cache=tmp_path / "cache", device=CPU
     )
-    with at_update(6, asked_to_leave), pytest.raises(Preempted) as caught:
+    with at_update(6, lambda: asked_to_leave(by)), pytest.raises(Preempted) as caught:
         train(run)
-    assert caught.value.code == 143
-    line = f"stopped by SIGTERM at epoch 2, step 2 of 4; go on with --resume {tmp_path / 'run'}"
+    assert caught.value.code == code
+    line = f"stopped by {by.name} at epoch 2, step 2 of 4; go on with --resume {tmp_path / 'run'}"
     assert capsys.readouterr().out.splitlines()[-1] == line
     assert step_of(tmp_path / "run") == (2, 2)
     train(resume_run(tmp_path / "run", cache=tmp_path / "cache", device=CPU))
@@ -469,6 +475,98 @@ def test_a_truncated_checkpoint_is_named_and_the_best_one_offered(
     shutil.rmtree(folder / "best")
     with pytest.raises(CheckpointError, match=r"cannot be resumed; start another run$"):
         resume_run(folder, cache=whole_run.parent / "cache", device=CPU)
+
+
+@pytest.fixture
+def resumable(whole_run: Path, tmp_path: Path) -> Path:
+    """A copy of a run of three epochs that may be edited, and has one more to go."""
+    folder = tmp_path / "run"
+    shutil.copytree(whole_run, folder)
+    edit_settings(folder, "train", epochs=4)
+    return folder
+
+
+def edit_settings(folder: Path, section: str, **changes: object) -> None:
+    path = folder / "settings.yaml"
+    tree = yaml.safe_load(path.read_text())
+    tree[section] |= changes
+    path.write_text(yaml.safe_dump(tree))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("progress.json", "[1]"),
+        ("progress.json", '{"epoch": 4, "step": 99}'),
+        ("progress.json", '{"epoch": 2, "step": 0}'),
+        ("training.json", "{}"),
+        ("training.json", '[{"epoch": 2}]'),
+        ("training.json", "[1]"),
+        ("training.json", "[" * 100_000),
+        ("training.safetensors", "no tensors"),
+        ("average.safetensors", "no tensors"),
+        ("rewards.safetensors", "no tensors"),
+    ],
+)
+def test_a_damaged_file_of_last_is_named(
+    resumable: Path, tmp_path: Path, name: str, text: str
+) -> None:
+    (resumable / "last" / name).write_text(text)
+    with pytest.raises(CheckpointError) as caught:
+        resume_run(resumable, cache=tmp_path / "cache", device=CPU)
+    line = str(caught.value)
+    assert line.startswith(f"{resumable / 'last' / name}: is damaged or missing (")
+    assert f"--init {resumable / 'best'}" in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "expected"),
+    [
+        ("pixels", {"resize": "pad"}, "pixels is not that of"),
+        ("pixels", {"size": 96}, "pixels is not that of"),
+        ("train", {"select_on": "METEOR"}, "train.select_on is not what the run began with"),
+    ],
+)
+def test_edits_that_do_not_fit_what_was_trained_are_refused(
+    resumable: Path, tmp_path: Path, section: str, changes: dict[str, object], expected: str
+) -> None:
+    edit_settings(resumable, section, **changes)
+    with pytest.raises(TrainError, match=expected):
+        resume_run(resumable, cache=tmp_path / "cache", device=CPU)
+
+
+def test_a_hard_runs_longest_caption_stays(photographs: Path, tmp_path: Path) -> None:
+    """Its baseline has a number for each word."""
+    folder, cache = tmp_path / "run", tmp_path / "cache"
+    train(start_run(folder, hard_settings(photographs), cache=cache, device=CPU))
+    edit_settings(folder, "train", epochs=4, max_words=6)
+    with pytest.raises(TrainError, match=r"train.max_words is not what the run began with"):
+        resume_run(folder, cache=cache, device=CPU)
+
+
+def test_what_was_trained_is_not_lost_with_the_settings(
+    photographs: Path, resumable: Path, tmp_path: Path
+) -> None:
+    shutil.rmtree(resumable / "best")
+    for name in ("settings.yaml", "metrics.jsonl"):
+        (resumable / name).unlink()
+    before = weights(resumable / "last")
+    with pytest.raises(TrainError, match=r"holds a trained last/, but no settings.yaml any more"):
+        start_run(resumable, tiny_settings(photographs), cache=tmp_path / "cache", device=CPU)
+    assert_same(weights(resumable / "last"), before)
+
+
+def test_a_cache_that_is_no_path_is_not_known(resumable: Path) -> None:
+    (resumable / "environment.json").write_text('{"cache": 5}')
+    assert remembered_cache(resumable) is None
+
+
+def test_weights_that_ran_away_in_the_last_step_are_told(photographs: Path, tmp_path: Path) -> None:
+    settings = tiny_settings(photographs, learning_rate=1e30, warmup=0.0, batch_images=16)
+    run = start_run(tmp_path / "run", settings, cache=tmp_path / "cache", device=CPU)
+    with pytest.raises(TrainError, match=r"not finite; lower train.learning_rate"):
+        train(run)
 
 
 def test_a_run_that_failed_in_its_first_steps_need_not_be_removed(

@@ -182,6 +182,19 @@ def test_a_file_cut_short_is_told_before_work_begins(
     assert contents(out) == whole
 
 
+def test_a_hostile_tar_file_keeps_none_from_the_next(tmp_path: Path, inputs: Inputs) -> None:
+    pax = tarfile.TarInfo("x")
+    pax.type, pax.size = tarfile.XHDTYPE, 9
+    header = pax.tobuf(tarfile.GNU_FORMAT) + b"9 path=a\n".ljust(tarfile.BLOCKSIZE, b"\0")
+    Path(inputs.tars[0]).write_bytes(header * 5000)
+    told = list(run_of(tmp_path / "out").write(inputs, stream))
+    bad = [record for record in told if record["tar"] == inputs.tars[0]]
+    assert [record["image"] for record in bad] == [inputs.tars[0]]
+    assert "is damaged or no tar file (too many headers of one member)" in bad[0]["error"]
+    rest = [record["image"] for record in told if record not in bad]
+    assert sorted(rest) == [name for name in EVERYTHING if not name.startswith("0_")]
+
+
 def test_a_folder_of_a_file_s_name_is_told(tmp_path: Path, inputs: Inputs) -> None:
     out = tmp_path / "out"
     run_of(out)

@@ -1,5 +1,6 @@
 """Captions as records in a file, JSONL or Parquet, that is there whole or not at all."""
 
+import errno
 import json
 import os
 import uuid
@@ -18,7 +19,7 @@ _ROWS = 1000
 
 
 class RecordsError(ValueError):
-    """Records cannot be written: one clear line."""
+    """Records cannot be written, or are not whole: one clear line."""
 
 
 def record_of(image: str, tar: str | None, result: Caption | ImageError) -> Record:
@@ -55,15 +56,16 @@ class Writer(Protocol):
 def written_whole(path: Path, form: RecordForm) -> Iterator[Writer]:
     """A writer into a temporary file beside ``path``, which takes its place once all is on disk.
 
-    Temporary files that a killed process left of the same ``path`` are removed then.
+    Temporary files that a killed process left of the same ``path`` are removed then: no other one
+    may be writing it.
 
     Raises:
-        RecordsError: there is no library for the form.
-        OSError: it cannot be written.
+        RecordsError: it cannot be written, as where the disk is full, or there is no library for
+            the form; one line.
     """
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
-        with part.open("wb") as file:
+        with naming(path), part.open("wb") as file:
             writer: Writer = _WRITERS[form](file)
             try:
                 yield writer
@@ -71,11 +73,54 @@ def written_whole(path: Path, form: RecordForm) -> Iterator[Writer]:
                 writer.end()  # Parquet's wants to be closed before its file is, come what may
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, path)
+        with naming(path):
+            os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
     for left in path.parent.glob(f".{path.name}.*.part"):
         left.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """What goes wrong while ``path`` is written is told by its name, which the system leaves out.
+
+    Raises:
+        RecordsError: it cannot be written; one line.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename and Path(error.filename).parent not in (
+            path.parent,
+            path.resolve().parent,
+        ):
+            raise  # it has the name of another file
+        reason = error.strerror or str(error)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        cure = "make room" if full else "check the folder and its disk"
+        raise RecordsError(f"{path}: {reason}; {cure} and run the same command again") from error
+
+
+def check_whole(path: Path, form: RecordForm, *, empty: bool) -> None:
+    """Make sure that what has the name of a file of records may be one: its end is looked at.
+
+    Args:
+        empty: whether it may hold no record.
+
+    Raises:
+        RecordsError: it is no file, or is cut short; one line.
+    """
+    cure = "remove it and run the same command again, which makes it anew"
+    if not path.is_file():
+        raise RecordsError(f"{path}: is no file, but has the name of a file of records; {cure}")
+    end = _ENDS[form]
+    with naming(path), path.open("rb") as file:
+        length = file.seek(0, os.SEEK_END)
+        file.seek(max(0, length - len(end)))
+        whole = file.read() == end
+    if not (whole or (empty and form == "jsonl" and not length)):
+        raise RecordsError(f"{path}: is cut short; {cure}")
 
 
 class _Jsonl:
@@ -139,3 +184,5 @@ def import_parquet() -> None:
 
 
 _WRITERS: dict[RecordForm, type[_Jsonl] | type[_Parquet]] = {"jsonl": _Jsonl, "parquet": _Parquet}
+#: What a whole file of each form ends in.
+_ENDS: dict[RecordForm, bytes] = {"jsonl": b"\n", "parquet": b"PAR1"}

@@ -6,15 +6,19 @@ or on where a run was stopped. So a run is taken up again by leaving out the fil
 
 import hashlib
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from filelock import FileLock, Timeout
+
 from showattend.files import find_photographs, one_line
 from showattend.images import ImageError
-from showattend.records import Record, RecordForm, record_of, written_whole
+from showattend.records import Record, RecordForm, check_whole, naming, record_of, written_whole
 from showattend.search import Caption
 from showattend.tars import SUFFIX, Tar, is_tar
 from showattend.whole_files import write_whole
@@ -22,6 +26,10 @@ from showattend.whole_files import write_whole
 #: What a folder of records was made with; a reader of a folder takes no file that begins so.
 SETTINGS = "_settings.json"
 _DIGEST_OF = "digest of "
+_OUTPUT = re.compile(r"(files|tar[0-9]{5,})-([0-9]{5,})-of-([0-9]{5,})\.(jsonl|parquet)")
+_LOCK = re.compile(r"\.process-[0-9]+-of-([0-9]+)\.lock")
+#: Seconds for a lock: a process that looks whether another run is there holds it for an instant.
+_PATIENCE = 2.0
 #: Captions of photographs, given by path or content, in their order; `CaptionModel.stream`.
 Stream = Callable[[Iterable[str | bytes]], Iterable[tuple[str | bytes, Caption | ImageError]]]
 
@@ -131,6 +139,7 @@ class Run:
 
         Raises:
             ScaleError: it holds other files, or those of another run; one line.
+            RecordsError: its settings cannot be written; one line.
             OSError: it cannot be made.
         """
         settings = json.loads(json.dumps({**settings, "format": self.form, "size": self.size}))
@@ -140,7 +149,8 @@ class Run:
         if not path.exists():
             if others:
                 raise ScaleError(f"{self.folder}: holds other files; name a new folder")
-            write_whole(path, json.dumps(settings, indent=1) + "\n")
+            with naming(path):
+                write_whole(path, json.dumps(settings, indent=1) + "\n")
         older = _read_settings(path)
         for key in sorted(settings.keys() | older.keys()):
             if settings.get(key) != older.get(key):
@@ -157,8 +167,14 @@ class Run:
         """Caption what no file holds yet of this process's share; each record once it is known.
 
         Raises:
-            OSError: a file cannot be written.
+            ScaleError: another run is writing into the folder; one line.
+            RecordsError: a file cannot be written, or one of those there is cut short; one line.
         """
+        with self._alone():
+            yield from self._missing(inputs, stream)
+
+    def _missing(self, inputs: Inputs, stream: Stream) -> Iterator[Record]:
+        there = self._there()
         files = Files(inputs.photographs)
         if len(files):
             yield from self._parts("files", None, files, 0, whole=False, stream=stream)
@@ -166,9 +182,53 @@ class Run:
         whole = len(inputs.tars) >= self.share.world
         for number, path in enumerate(inputs.tars):
             name = f"tar{number:05}"
-            if (whole and not self.share.has(number)) or self._is_done(name):
+            if (whole and not self.share.has(number)) or _all_parts(there.get(name, {})):
                 continue
             yield from self._parts(name, path, Tar(path), number, whole=whole, stream=stream)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Lock this process's share of the folder, and see that no run of another number of
+        processes, whose shares are others, is writing there.
+        """
+        own = self.folder / f".process-{self.share.rank}-of-{self.share.world}.lock"
+        with ExitStack() as held:
+            held.enter_context(self._locked(own))
+            for path in sorted(self.folder.glob(".process-*.lock")):
+                match = _LOCK.fullmatch(path.name)
+                if match and int(match[1]) != self.share.world:
+                    with self._locked(path):
+                        pass
+            yield
+
+    @contextmanager
+    def _locked(self, path: Path) -> Iterator[None]:
+        lock = FileLock(path)
+        with naming(path):
+            try:
+                lock.acquire(timeout=_PATIENCE)
+            except Timeout:
+                raise ScaleError(
+                    f"{self.folder}: another run is writing into this folder; wait for its end"
+                ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _there(self) -> dict[str, dict[int, set[int]]]:
+        """The files of records that are there: of each name, the numbers by how many there are to
+        be. Files of other names are others'.
+        """
+        there: dict[str, dict[int, set[int]]] = {}
+        for path in sorted(self.folder.iterdir()):
+            match = _OUTPUT.fullmatch(path.name)
+            if match and match[4] == self.form:
+                name, number, count = match[1], int(match[2]), int(match[3])
+                # A tar file may hold no photograph; else each file has a record.
+                check_whole(path, self.form, empty=name != "files" and count == 1)
+                there.setdefault(name, {}).setdefault(count, set()).add(number)
+        return there
 
     def _parts(
         self,
@@ -192,10 +252,12 @@ class Run:
                     writer.add(record)
                     yield record
 
-    def _is_done(self, name: str) -> bool:
-        """Whether all files of a tar file are there; it need not be listed then."""
-        there = [path.stem for path in self.folder.glob(f"{name}-*-of-*.{self.form}")]
-        return bool(there) and len(there) == int(there[0].rpartition("-")[2])
+
+def _all_parts(there: Mapping[int, set[int]]) -> bool:
+    """Whether all files of a tar file are there; it need not be listed then."""
+    return any(
+        0 < count == sum(number < count for number in numbers) for count, numbers in there.items()
+    )
 
 
 def _read_settings(path: Path) -> dict[str, object]:

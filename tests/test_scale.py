@@ -1,27 +1,31 @@
 """Runs at scale: each photograph once, however many processes there are and wherever one stops."""
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import pytest
 from conftest import MakePicture
+from filelock import FileLock
 from hypothesis import given
 from hypothesis import strategies as st
 from test_records import caption_of, read_records
 
+import showattend.scale
 from showattend.checkpoint import Checkpoint, save_checkpoint
 from showattend.cli import main
 from showattend.images import ImageError
 from showattend.predict import CaptionModel
-from showattend.records import Record, RecordForm
+from showattend.records import Record, RecordForm, RecordsError
 from showattend.scale import (
     SETTINGS,
     Inputs,
@@ -87,11 +91,12 @@ def run_of(folder: Path, rank: int = 0, world: int = 1, form: RecordForm = "json
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    """Without the locks."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name[0] != "."}
 
 
 def images(folder: Path) -> list[str]:
-    paths = [path for path in sorted(folder.iterdir()) if path.name != SETTINGS]
+    paths = [path for path in sorted(folder.iterdir()) if path.name[0] not in "._"]
     return sorted(record["image"] for path in paths for record in read_records(path))
 
 
@@ -103,7 +108,7 @@ def test_every_photograph_has_its_record(tmp_path: Path, inputs: Inputs, form: R
     assert [record["error"] for record in told if record["error"]] == ["bad: bad"]
     assert all(record["caption"] == record["image"] for record in told if not record["error"])
     assert {record["tar"] for record in told} == {None, *inputs.tars} - {inputs.tars[1]}
-    assert sorted(path.name for path in out.iterdir()) == [
+    assert sorted(contents(out)) == [
         SETTINGS,
         f"files-00000-of-00002.{form}",
         f"files-00001-of-00002.{form}",
@@ -151,6 +156,112 @@ def test_a_run_that_is_over_opens_no_tar_file(tmp_path: Path, inputs: Inputs) ->
     for path in inputs.tars:
         Path(path).unlink()
     assert list(run_of(tmp_path / "out").write(inputs, stream)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [
+        ("files-00001-of-00002.jsonl", 0),
+        ("files-00000-of-00002.jsonl", 5),
+        ("tar00000-00002-of-00003.jsonl", 0),
+        ("tar00002-00000-of-00001.jsonl", 5),
+    ],
+)
+def test_a_file_cut_short_is_told_before_work_begins(
+    tmp_path: Path, inputs: Inputs, name: str, length: int
+) -> None:
+    out = tmp_path / "out"
+    list(run_of(out).write(inputs, stream))
+    whole = contents(out)
+    os.truncate(out / name, length)
+    with pytest.raises(RecordsError) as caught:
+        next(run_of(out).write(inputs, stream))
+    assert str(caught.value).startswith(f"{out / name}: is cut short; remove it and run ")
+    (out / name).unlink()
+    assert list(run_of(out).write(inputs, stream))
+    assert contents(out) == whole
+
+
+def test_a_hostile_tar_file_keeps_none_from_the_next(tmp_path: Path, inputs: Inputs) -> None:
+    pax = tarfile.TarInfo("x")
+    pax.type, pax.size = tarfile.XHDTYPE, 9
+    header = pax.tobuf(tarfile.GNU_FORMAT) + b"9 path=a\n".ljust(tarfile.BLOCKSIZE, b"\0")
+    Path(inputs.tars[0]).write_bytes(header * 5000)
+    told = list(run_of(tmp_path / "out").write(inputs, stream))
+    bad = [record for record in told if record["tar"] == inputs.tars[0]]
+    assert [record["image"] for record in bad] == [inputs.tars[0]]
+    assert "is damaged or no tar file (too many headers of one member)" in bad[0]["error"]
+    rest = [record["image"] for record in told if record not in bad]
+    assert sorted(rest) == [name for name in EVERYTHING if not name.startswith("0_")]
+
+
+def test_a_folder_of_a_file_s_name_is_told(tmp_path: Path, inputs: Inputs) -> None:
+    out = tmp_path / "out"
+    run_of(out)
+    (out / "tar00000-00000-of-00003.jsonl").mkdir()
+    with pytest.raises(RecordsError, match=r"of-00003\.jsonl: is no file, but has the name of"):
+        next(run_of(out).write(inputs, stream))
+
+
+def test_files_of_other_names_are_others(tmp_path: Path, inputs: Inputs) -> None:
+    run_of(tmp_path / "one")
+    strangers = [
+        "tar00000-x-of-y.jsonl",
+        "tar00000-0-of-1.jsonl",
+        "tar00000-00000-of-00001.jsonl.bak",
+        "tar00000-00000-of-00001.parquet",
+        "tar00002-00000-of-00000.jsonl",
+        "tar00002-00009-of-00001.jsonl",
+        "tar00003-00000-of-99999999999999999999.jsonl",
+        "mine.jsonl",
+    ]
+    for name in strangers:
+        (tmp_path / "one" / name).write_text("\n")
+    told = [record["image"] for record in run_of(tmp_path / "one").write(inputs, stream)]
+    assert sorted(told) == EVERYTHING
+
+
+# Several at once
+
+
+def test_a_second_run_at_once_is_refused(
+    tmp_path: Path, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its number of processes; and the first goes on unharmed."""
+    monkeypatch.setattr(showattend.scale, "_PATIENCE", 0.1)
+    list(run_of(tmp_path / "one").write(inputs, stream))
+    out = tmp_path / "two"
+    first = run_of(out).write(inputs, stream)
+    told = [next(first)]
+    for rank, world in ((0, 1), (0, 2), (2, 3)):
+        with pytest.raises(ScaleError) as caught:
+            next(run_of(out, rank, world).write(inputs, stream))
+        reason = "another run is writing into this folder; wait for its end"
+        assert str(caught.value) == f"{out}: {reason}"
+    told += first
+    assert sorted(record["image"] for record in told) == EVERYTHING
+    assert contents(out) == contents(tmp_path / "one")
+    assert list(run_of(out, 0, 2).write(inputs, stream)) == []
+
+
+def test_processes_of_one_run_write_at_once(tmp_path: Path, inputs: Inputs) -> None:
+    list(run_of(tmp_path / "one").write(inputs, stream))
+    out = tmp_path / "many"
+    at_once = [run_of(out, rank, 3).write(inputs, stream) for rank in range(3)]
+    told = [record for turn in zip_longest(*at_once) for record in turn if record]
+    assert sorted(record["image"] for record in told) == EVERYTHING
+    assert contents(out) == contents(tmp_path / "one")
+
+
+def test_a_look_at_a_lock_refuses_nobody(tmp_path: Path, inputs: Inputs) -> None:
+    """Those that begin at the same time look at the locks of an older run all at once."""
+    list(run_of(tmp_path / "out").write(inputs, stream))
+    lock = FileLock(tmp_path / "out" / ".process-0-of-1.lock", thread_local=False)
+    lock.acquire()
+    timer = threading.Timer(0.2, lock.release)
+    timer.start()
+    assert list(run_of(tmp_path / "out", 0, 2).write(inputs, stream)) == []
+    timer.join()
 
 
 @given(st.lists(st.booleans(), max_size=12))
@@ -386,6 +497,27 @@ def test_the_command(
     assert all(record["caption"].startswith("a dog") for record in records)
     assert main([*asked, "--beam", "1"]) == 2
     assert "was begun with beam_size None, which is now 1; go on with" in capsys.readouterr().err
+
+
+def test_the_command_names_the_file_that_finds_no_room(
+    tmp_path: Path,
+    checkpoint: Checkpoint,
+    make_picture: MakePicture,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    save_checkpoint(tmp_path / "model", checkpoint)
+    picture, out = make_picture("a.png").source, tmp_path / "out"
+    monkeypatch.setattr(os, "fsync", full)
+    asked = ["caption", str(picture), "--model", str(tmp_path / "model"), "--device", "cpu"]
+    assert main([*asked, "--shards", str(out)]) == 2
+    assert capsys.readouterr().err == (
+        f"showattend: error: {out / 'files-00000-of-00001.jsonl'}: No space left on device; "
+        "make room and run the same command again\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,56 @@ def test_a_broken_header_ends_the_list_and_is_told(tmp_path: Path) -> None:
     assert [name for name, _ in found] == ["a.jpg", path]
 
 
+def header(kind: bytes, size: int, body: bytes = b"") -> bytes:
+    """A header that claims a size, and what follows it."""
+    entry = tarfile.TarInfo("header")
+    entry.type, entry.size = kind, size
+    return entry.tobuf(tarfile.GNU_FORMAT) + body + bytes(-len(body) % BLOCK)
+
+
+def pax(text: bytes, size: int | None = None) -> bytes:
+    return header(tarfile.XHDTYPE, len(text) if size is None else size, text)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        pax(b"9 path=a\n") * 5000,
+        pax(b"9 path=a\n", 2**45),
+        pax(b"9 path=a\n", 2**70),
+        pax(b"99999999999999999999 path=a\n"),
+        pax(b"9" * 5000 + b" path=a\n"),
+        pax(b"9 path=a\n", -BLOCK),
+        header(tarfile.GNUTYPE_LONGNAME, 2, b"a\0") * 5000,
+        header(tarfile.GNUTYPE_LONGNAME, 2**33, b"a\0"),
+        header(tarfile.GNUTYPE_LONGLINK, 2**70, b"a\0"),
+        header(tarfile.REGTYPE, 2**70),
+        header(tarfile.REGTYPE, -2 * BLOCK),
+        pax(b"14 size=-1536\n") + header(tarfile.REGTYPE, 0),  # back to the start, for ever
+    ],
+    ids=range(12),
+)
+def test_hostile_headers_are_damage(tmp_path: Path, hostile: bytes) -> None:
+    path = Path(write_tar(tmp_path / "a.tar", **{"a.jpg": b"1"}))
+    path.write_bytes(path.read_bytes()[: 2 * BLOCK] + hostile + bytes(2 * BLOCK))
+    first, (name, error) = read(Tar(str(path)))
+    assert first == ("a.jpg", b"1")
+    assert name == str(path)
+    assert str(error).startswith(f"'{path}': is damaged or no tar file (")
+    assert str(error).endswith("; what stands before was read")
+    path.write_bytes(hostile + bytes(2 * BLOCK))  # tarfile reads the first when it is opened
+    [(name, error)] = read(Tar(str(path)))
+    assert str(error).startswith(f"'{path}': is damaged or no tar file (")
+
+
+def test_a_start_that_no_file_has_is_of_its_member_alone(tmp_path: Path) -> None:
+    tar = Tar(write_tar(tmp_path / "a.tar", **{"a.jpg": b"1", "b.jpg": b"2"}))
+    tar._members[0] = tar._members[0]._replace(start=2**70)
+    (_, error), good = read(tar)
+    assert str(error).startswith("'a.jpg': cannot be read (")
+    assert good == ("b.jpg", b"2")
+
+
 def test_damage_is_of_the_last_piece_alone(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "a.tar", **{"a.jpg": b"1", "b.jpg": b"2"})
     os.truncate(path, 4 * BLOCK)

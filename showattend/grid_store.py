@@ -32,6 +32,7 @@ SHARD_BYTES = 2**30  # small enough to copy or to lose, few enough files for a t
 KEY_BYTES = 32
 LINE_BYTES = KEY_BYTES + 19
 _LINE = re.compile(rb"([!-~]{32}) ([0-9a-f]{8}) ([0-9a-f]{8})\n")
+_SHARD = re.compile(r"grids-([0-9]{4})\.(?:f16|keys)")
 _VOID = b" " * (LINE_BYTES - 1) + b"\n"  # stands where a line was damaged
 _ROWS = 2**32  # a row's number is that of its shard times this, and its place there
 
@@ -118,9 +119,8 @@ class GridStore:
 
     def refresh(self) -> None:
         """Take in what others have written; damage to keys and lengths is named and cut away."""
-        files = self._folder.glob("grids-[0-9][0-9][0-9][0-9].*")
         self.rows.clear()
-        for number in sorted({int(path.stem.partition("-")[2]) for path in files}):
+        for number in self._numbers():
             shard = self._shard(number)
             with suppress(Timeout), shard.lock:  # else it is being written, and grows as it should
                 shard.settle()
@@ -184,6 +184,11 @@ class GridStore:
                     shard.settle()
                     return number, lock
         raise AssertionError("there are numbers enough")
+
+    def _numbers(self) -> list[int]:
+        """Of the shards that are there; somebody's backups beside them are none of ours."""
+        matches = (_SHARD.fullmatch(path.name) for path in self._folder.iterdir())
+        return sorted({int(match[1]) for match in matches if match})
 
     def _shard(self, number: int) -> _Shard:
         if number not in self._shards:

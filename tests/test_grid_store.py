@@ -241,6 +241,17 @@ def test_other_files_in_the_folder_are_left_alone(folder: Path) -> None:
     assert (folder / "grids.f16").read_bytes() == b"of the layout before"
 
 
+@pytest.mark.parametrize(
+    "name", ["grids-0000.keys.bak", "grids-0000.f16.gz", "grids-0001.keys~", "grids-0002.lock"]
+)
+def test_backups_beside_a_shard_are_no_shards(folder: Path, name: str) -> None:
+    filled(folder)
+    (folder / name).write_bytes(b"somebody's own")
+    assert_holds(GridStore(folder, CELLS), list(range(7)))
+    assert (folder / name).read_bytes() == b"somebody's own"
+    assert [path.name for path in folder.glob("*.f16")] == ["grids-0000.f16"]
+
+
 # Several writers, and killed ones
 
 

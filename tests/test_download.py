@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 import hashlib
 import itertools
+import os
 import random
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,35 @@ def test_a_part_that_ends_before_its_range_is_gone_on_from(
     starts = [have, have + 90_000, have + 180_000][: len(server.resumed())]
     assert server.resumed() == [f"bytes={start}-" for start in starts]
     assert len(starts) == 3
+
+
+def a_part(server: FileServer, folder: Path) -> Path:
+    """Where the first bytes of a call that was cut off lie."""
+    cut_off(server, folder)
+    (part,) = folder.iterdir()
+    return part
+
+
+def test_a_part_longer_than_its_file_is_begun_anew(server: FileServer, tmp_path: Path) -> None:
+    part = a_part(server, tmp_path)
+    part.write_bytes(OLD + b"!!")
+    get(server, tmp_path)
+    assert server.resumed() == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX files")
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("nowhere")])
+def test_a_part_that_is_no_file_is_named(
+    server: FileServer, tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    part = a_part(server, tmp_path)
+    part.unlink()
+    make(part)
+    assert complaint(server, tmp_path) == (
+        f"{part}: is no regular file, and stands where a part of a.zip belongs; remove it and run "
+        "again"
+    )
+    assert list(tmp_path.iterdir()) == [part]
 
 
 def test_a_server_without_ranges_begins_anew(server: FileServer, tmp_path: Path) -> None:

@@ -159,8 +159,17 @@ async def _patiently(
     while True:
         try:
             return await attempt()
-        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
-            raise DownloadError(f"{url}: is no address of a file ({error})") from None
+        except (
+            httpx.UnsupportedProtocol,
+            httpx.InvalidURL,
+            OverflowError,  # a port above 65535
+            UnicodeError,  # a host that is no name (idna)
+        ) as error:
+            raise _no_address(url, error) from None
+        except ExceptionGroup as error:  # anyio's, of its tries to connect
+            if error.split(OverflowError)[1] is not None:
+                raise
+            raise _no_address(url, error.exceptions[0]) from None
         except (httpx.TransportError, _MayPass) as error:
             now = reached()
             most, tried = max(most, now), 1 if now > most else tried + 1
@@ -175,6 +184,10 @@ async def _patiently(
             await asyncio.sleep(pause)
         except httpx.HTTPError as error:
             raise DownloadError(f"{url}: {error}") from None
+
+
+def _no_address(url: str, error: Exception) -> DownloadError:
+    return DownloadError(f"{url}: is no address of a file ({error}); choose another --source")
 
 
 def _said(error: Exception, url: str) -> str:

@@ -333,6 +333,18 @@ def test_what_is_no_address_is_refused_at_once(tmp_path: Path, url: str) -> None
     assert f"{url}/a.zip: " in complaint(FileServer({}, url=url), tmp_path)
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://xn--a"])
+def test_a_port_or_a_host_that_cannot_be_is_no_address(url: str) -> None:
+    async def call() -> Remote:
+        async with client() as web:
+            return await ask(web, f"{url}/a.zip")
+
+    with pytest.raises(DownloadError) as caught:
+        asyncio.run(call())
+    assert str(caught.value).startswith(f"{url}/a.zip: is no address of a file (")
+    assert "\n" not in str(caught.value)
+
+
 def test_a_server_that_does_not_tell_the_size_is_refused(
     server: FileServer, tmp_path: Path
 ) -> None:

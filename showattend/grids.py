@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -35,6 +35,10 @@ from showattend.datasets import DataError, Picture
 from showattend.grid_store import KEY_BYTES, LINE_BYTES, GridStore, GridWriter
 from showattend.images import ImageError, fit_square, to_pixels
 from showattend.regions import PictureRegions
+from showattend.whole_files import write_whole
+
+#: The file in a cache's folder that tells people whose grids they are.
+ABOUT = "about.json"
 
 _BATCH = 32  # pictures encoded at a time
 _READERS = 8  # threads that read files at once: a disk, or a server, has a queue
@@ -200,6 +204,7 @@ def cache_grids(
     for share in (*range(part, parts), *range(part)) if missing else ():
         own = list(wanted)[share::parts]
         with _locked(folder / f"part-{share}-of-{parts}.lock"):
+            _tell_about(folder, captioner, pixels)
             store.refresh()  # who held the lock may have computed them
             missing = _missing(store, own, sides)
             bad |= _fill(store, missing, wanted, captioner, pixels, corrupt, parts)
@@ -248,6 +253,26 @@ def _locked(path: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _tell_about(folder: Path, captioner: Captioner, pixels: PixelSettings) -> None:
+    """Say in a folder whose grids it holds, for people: its name is a hash, and no run reads this.
+
+    Folders of before have no such file; they get it when they grow.
+    """
+    path = folder / ABOUT
+    if path.exists():
+        return
+    assert captioner.encoder is not None  # regions need no cache
+    about = {
+        "encoder": captioner.encoder.name,
+        "grid": asdict(captioner.shape),
+        "pixels": pixels.model_dump(mode="json"),
+    }
+    try:
+        write_whole(path, json.dumps(about, indent=2) + "\n")
+    except OSError as error:
+        raise _unusable(path, error) from None
 
 
 def _unusable(folder: Path, error: OSError) -> DataError:

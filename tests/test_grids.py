@@ -2,6 +2,7 @@
 
 import copy
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -273,6 +274,41 @@ def test_other_weights_are_computed_anew(
     grids = cache_grids(other, PIXELS, pictures, cache)
     assert calls == [2, 2, 1]
     assert_right(grids, other, pictures)
+
+
+def test_a_folder_tells_whose_grids_it_holds(
+    captioner: Captioner, make_picture: MakePicture, cache: Path
+) -> None:
+    pictures = five(make_picture)
+    cache_grids(captioner, PIXELS, pictures[:4], cache)
+    path = cache / fingerprint(captioner, PIXELS) / "about.json"
+    assert json.loads(path.read_text()) == {
+        "encoder": "test_efficientnet",
+        "grid": {"height": 8, "width": 8, "channels": 24, "early": 0, "factor": 1},
+        "pixels": {"size": 32, "resize": "squash", "mean": [0.5] * 3, "std": [0.5] * 3},
+    }
+    assert not list(path.parent.glob(".*.part"))
+    path.unlink()  # a folder of before
+    calls = counted(captioner)
+    assert_right(cache_grids(captioner, PIXELS, pictures[:4], cache), captioner, pictures[:4])
+    assert len(calls) == 4  # of the comparison; none for the cache
+    assert not path.exists()
+    cache_grids(captioner, PIXELS, pictures, cache)
+    assert path.exists()  # as it grows
+
+
+def test_a_full_disk_that_cannot_tell_whose_grids_it_holds_is_one_line(
+    captioner: Captioner, make_picture: MakePicture, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(module, "write_whole", full)
+    with pytest.raises(DataError) as caught:
+        cache_grids(captioner, PIXELS, five(make_picture), cache)
+    path = cache / fingerprint(captioner, PIXELS) / "about.json"
+    assert str(caught.value).startswith(f"{path}: cannot be written (No space left on device);")
+    assert "\n" not in str(caught.value)
 
 
 # Interrupted and damaged

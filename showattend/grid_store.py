@@ -7,10 +7,12 @@ opening cuts off.
 
 Writers share a folder without waiting for each other: each holds the lock of the one shard that it
 appends to. Readers need no lock, and no disk that can be written; only who finds a shard that is
-not whole takes its lock, to cut and void what is damaged. A grid's checksum is compared whenever the grid is read: that
-finds what goes bad on the disk during a training of days as well, while a check of everything at
-the start would read a large cache twice. It costs less than reading does (docs/grids.md). So
-nothing is fsynced grid by grid: what a power failure tears is found like any other damage.
+not whole takes its lock, to cut and void what is damaged.
+
+A grid's checksum is compared whenever the grid is read: that finds what goes bad on the disk during
+a training of days as well, while a check of everything at the start would read a large cache twice.
+It costs less than reading does (docs/grids.md). So nothing is fsynced grid by grid: what a power
+failure tears is found like any other damage.
 
 Grids are read by plain reads, not by a memory map: a shard that somebody cuts short gives an error
 to handle and not a signal that ends the program, and a grid comes from the disk in one request.

@@ -11,7 +11,6 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from tqdm import tqdm
 
-
 #: What zipfile raises of a zip that is damaged, or packed in a way that it does not know.
 _DAMAGED = (
     zipfile.BadZipFile,

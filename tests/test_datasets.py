@@ -240,9 +240,7 @@ def wrong_id(path: Path, shown: str) -> str:
 
 
 def doubled(path: Path, shown: str) -> str:
-    return (
-        f"{path}: two images of a split have the id {shown}; remove one or give it another id"
-    )
+    return f"{path}: two images of a split have the id {shown}; remove one or give it another id"
 
 
 @pytest.mark.parametrize(("image_id", "shown"), WRONG_IDS)

@@ -588,9 +588,7 @@ def test_a_complete_cache_may_be_read_only(
     read_only()
     calls = counted(captioner)
     for part in (0, 1):
-        grids = cache_grids(
-            captioner, PIXELS, pictures, small_disk, flips=True, part=part, parts=2
-        )
+        grids = cache_grids(captioner, PIXELS, pictures, small_disk, flips=True, part=part, parts=2)
         assert calls == []
         assert_right(grids, captioner, pictures)
         calls.clear()

@@ -5,6 +5,7 @@ import csv
 import hashlib
 import io
 import json
+import reprlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +29,7 @@ _MALFORMED = (
     KeyError,
     TypeError,
     AttributeError,
-    json.JSONDecodeError,
-    UnicodeDecodeError,
+    ValueError,  # no JSON, no UTF-8, or a number of thousands of digits
     RecursionError,  # a thousand brackets within one another
 )
 
@@ -137,8 +137,7 @@ def _coco(data: DataSettings, split: Split) -> list[Picture]:
 
 def _coco_pictures(path: Path, folder: Path) -> list[Picture]:
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints its progress
-            coco = COCO(str(path))
+        coco = _coco_index(path)
         return [
             _picture(
                 image_id,
@@ -148,8 +147,20 @@ def _coco_pictures(path: Path, folder: Path) -> list[Picture]:
             )
             for image_id in sorted(coco.imgs)
         ]
-    except (*_MALFORMED, AssertionError) as error:
+    except DataError:  # a ValueError too, and a clear line already
+        raise
+    except _MALFORMED as error:
         raise DataError(f"{path}: is not a COCO captions file ({error!r})") from None
+
+
+def _coco_index(path: Path) -> COCO:
+    """pycocotools' index; it would keep the last of two images with one id, and say nothing."""
+    coco = COCO()
+    coco.dataset = json.loads(path.read_text(encoding="utf-8"))
+    _need_own_ids([image["id"] for image in coco.dataset["images"]], path)
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints its progress
+        coco.createIndex()
+    return coco
 
 
 def _karpathy(data: DataSettings, split: Split) -> list[Picture]:
@@ -158,16 +169,20 @@ def _karpathy(data: DataSettings, split: Split) -> list[Picture]:
     wanted = {split, "restval"} if split == "train" and data.restval else {split}
     try:
         images = json.loads(path.read_text(encoding="utf-8"))["images"]
+        images = [image for image in images if image["split"] in wanted]
+        ids = [image.get("cocoid", image["filename"]) for image in images]
+        _need_own_ids(ids, path)
         return [
             _picture(
-                image.get("cocoid", image["filename"]),
+                image_id,
                 _root(data) / image.get("filepath", "") / image["filename"],
                 [sentence["raw"] for sentence in image["sentences"]],
                 path,
             )
-            for image in images
-            if image["split"] in wanted
+            for image_id, image in zip(ids, images, strict=True)
         ]
+    except DataError:  # a ValueError too, and a clear line already
+        raise
     except OSError as error:
         raise DataError(
             f"{path}: cannot be read ({error.strerror}); data.captions names Karpathy's "
@@ -260,6 +275,23 @@ def _picture(image_id: ImageId, source: Path, captions: list[str], origin: Path)
     if not spoken:
         raise DataError(f"{origin}: image {image_id} has no caption")
     return Picture(image_id, source, spoken)
+
+
+def _need_own_ids(ids: Iterable[object], origin: Path) -> None:
+    """Captions are scored by id: each must be one that JSON can name, and of one image."""
+    seen: set[object] = set()
+    for image_id in ids:
+        if not isinstance(image_id, int | str) or isinstance(image_id, bool):
+            raise DataError(
+                f"{origin}: the id of an image is {reprlib.repr(image_id)}, not a whole number or "
+                "a text; correct it"
+            )
+        if image_id in seen:
+            raise DataError(
+                f"{origin}: two images of a split have the id {reprlib.repr(image_id)}; remove one "
+                "or give it another id"
+            )
+        seen.add(image_id)
 
 
 def _root(data: DataSettings) -> Path:

@@ -126,13 +126,24 @@ async def checksum(path: Path, like: str) -> str:
 
 
 def come(target: Path) -> int:
-    """Bytes that earlier calls have brought of a file that is not whole."""
+    """Bytes that earlier calls have brought of a file that is not whole.
+
+    Raises:
+        DownloadError: where a part should lie is no regular file; one line.
+    """
     return sum(part.stat().st_size for part in _parts(target))
 
 
 def _parts(target: Path) -> list[Path]:
     names = (path for path in target.parent.iterdir() if path.suffix == ".part")
-    return [path for path in names if path.name.startswith(f".{target.name}.")]
+    parts = [path for path in names if path.name.startswith(f".{target.name}.")]
+    for part in parts:
+        if not part.is_file():  # a pipe would be waited for for ever
+            raise DownloadError(
+                f"{part}: is no regular file, and stands where a part of {target.name} belongs; "
+                "remove it and run again"
+            )
+    return parts
 
 
 def _drop(part: Path, bar: "tqdm[Any]") -> None:
@@ -148,8 +159,17 @@ async def _patiently(
     while True:
         try:
             return await attempt()
-        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
-            raise DownloadError(f"{url}: is no address of a file ({error})") from None
+        except (
+            httpx.UnsupportedProtocol,
+            httpx.InvalidURL,
+            OverflowError,  # a port above 65535
+            UnicodeError,  # a host that is no name (idna)
+        ) as error:
+            raise _no_address(url, error) from None
+        except ExceptionGroup as error:  # anyio's, of its tries to connect
+            if error.split(OverflowError)[1] is not None:
+                raise
+            raise _no_address(url, error.exceptions[0]) from None
         except (httpx.TransportError, _MayPass) as error:
             now = reached()
             most, tried = max(most, now), 1 if now > most else tried + 1
@@ -164,6 +184,10 @@ async def _patiently(
             await asyncio.sleep(pause)
         except httpx.HTTPError as error:
             raise DownloadError(f"{url}: {error}") from None
+
+
+def _no_address(url: str, error: Exception) -> DownloadError:
+    return DownloadError(f"{url}: is no address of a file ({error}); choose another --source")
 
 
 def _said(error: Exception, url: str) -> str:
@@ -210,7 +234,8 @@ async def _go_on(web: httpx.AsyncClient, url: str, target: Path, bar: "tqdm[Any]
     remote = await _ask(web, url)
     part = remote.part(target)
     for old in _parts(target):
-        if old != part or remote.version is None:
+        too_long = old.stat().st_size > remote.size  # somebody wrote to it; no range mends that
+        if old != part or remote.version is None or too_long:
             _drop(old, bar)
     have = part.stat().st_size if part.exists() else 0
     if have < remote.size or not part.exists():

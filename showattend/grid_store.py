@@ -6,10 +6,13 @@ written after its grid, so a killed writer leaves at most some bytes without a k
 opening cuts off.
 
 Writers share a folder without waiting for each other: each holds the lock of the one shard that it
-appends to. Readers need no lock. A grid's checksum is compared whenever the grid is read: that
-finds what goes bad on the disk during a training of days as well, while a check of everything at
-the start would read a large cache twice. It costs less than reading does (docs/grids.md). So
-nothing is fsynced grid by grid: what a power failure tears is found like any other damage.
+appends to. Readers need no lock, and no disk that can be written; only who finds a shard that is
+not whole takes its lock, to cut and void what is damaged.
+
+A grid's checksum is compared whenever the grid is read: that finds what goes bad on the disk during
+a training of days as well, while a check of everything at the start would read a large cache twice.
+It costs less than reading does (docs/grids.md). So nothing is fsynced grid by grid: what a power
+failure tears is found like any other damage.
 
 Grids are read by plain reads, not by a memory map: a shard that somebody cuts short gives an error
 to handle and not a signal that ends the program, and a grid comes from the disk in one request.
@@ -32,6 +35,7 @@ SHARD_BYTES = 2**30  # small enough to copy or to lose, few enough files for a t
 KEY_BYTES = 32
 LINE_BYTES = KEY_BYTES + 19
 _LINE = re.compile(rb"([!-~]{32}) ([0-9a-f]{8}) ([0-9a-f]{8})\n")
+_SHARD = re.compile(r"grids-([0-9]{4})\.(?:f16|keys)")
 _VOID = b" " * (LINE_BYTES - 1) + b"\n"  # stands where a line was damaged
 _ROWS = 2**32  # a row's number is that of its shard times this, and its place there
 
@@ -70,13 +74,23 @@ class _Shard:
 
     def load(self) -> None:
         whole = self.whole()
+        self.lines = bytearray()
         with suppress(FileNotFoundError):
             self.lines = bytearray(self.keys.read_bytes()[: whole * LINE_BYTES])
 
+    def torn(self) -> int:
+        """How many rows lack a part of their grid or of their line."""
+        grids, keys = self.sizes()
+        return max(-(-grids // self.row_bytes), -(-keys // LINE_BYTES)) - self.whole()
+
+    def damaged(self) -> list[int]:
+        """The rows, of those last read, whose line is not what was written."""
+        lines = (self.line(row) for row in range(len(self.lines) // LINE_BYTES))
+        return [row for row, line in enumerate(lines) if line != _VOID and parse(line) is None]
+
     def settle(self) -> None:
         """Cut off what is not whole and void damaged lines, with a word on each; needs the lock."""
-        (grids, keys), whole = self.sizes(), self.whole()
-        torn = max(-(-grids // self.row_bytes), -(-keys // LINE_BYTES)) - whole
+        whole, torn = self.whole(), self.torn()
         if torn:
             tqdm.write(
                 f"{self.grids}: grids that are not whole: {torn} (a killed run, or a file cut "
@@ -87,8 +101,7 @@ class _Shard:
             with path.open("r+b") as file:
                 file.truncate(size)
         self.load()
-        lines = [self.line(row) for row in range(whole)]
-        damaged = [row for row, line in enumerate(lines) if line != _VOID and parse(line) is None]
+        damaged = self.damaged()
         if damaged:
             tqdm.write(
                 f"{self.keys}: damaged lines: {len(damaged)}; those of their grids that are needed "
@@ -104,6 +117,9 @@ class GridStore:
     Args:
         folder: is made if need be; all grids in it have one shape.
         cells: rows and columns of a grid, such as P and C.
+
+    Raises:
+        OSError: the folder cannot be made or read.
     """
 
     def __init__(self, folder: Path, cells: tuple[int, int]) -> None:
@@ -117,14 +133,23 @@ class GridStore:
         self.refresh()
 
     def refresh(self) -> None:
-        """Take in what others have written; damage to keys and lengths is named and cut away."""
-        files = self._folder.glob("grids-[0-9][0-9][0-9][0-9].*")
+        """Take in what others have written; damage to keys and lengths is named and cut away.
+
+        Nothing is written where nothing is damaged. Damage that cannot be cut away, as on a disk
+        that is read-only, stays, and its grids count as missing.
+
+        Raises:
+            OSError: the folder or the keys cannot be read.
+        """
         self.rows.clear()
-        for number in sorted({int(path.stem.partition("-")[2]) for path in files}):
+        for number in self._numbers():
             shard = self._shard(number)
-            with suppress(Timeout), shard.lock:  # else it is being written, and grows as it should
-                shard.settle()
             shard.load()
+            if shard.torn() or shard.damaged():
+                # A Timeout, an OSError too: it is being written, and grows as it should.
+                with suppress(OSError), shard.lock:
+                    shard.settle()
+                shard.load()
             for row, (key, _) in _parsed(shard.lines):
                 self.rows[key] = number * _ROWS + row
 
@@ -184,6 +209,11 @@ class GridStore:
                     shard.settle()
                     return number, lock
         raise AssertionError("there are numbers enough")
+
+    def _numbers(self) -> list[int]:
+        """Of the shards that are there; somebody's backups beside them are none of ours."""
+        matches = (_SHARD.fullmatch(path.name) for path in self._folder.iterdir())
+        return sorted({int(match[1]) for match in matches if match})
 
     def _shard(self, number: int) -> _Shard:
         if number not in self._shards:

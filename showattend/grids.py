@@ -7,15 +7,17 @@ never be answered with a stale grid. How the folder keeps them: `showattend.grid
 
 Several programs may fill one cache, each a part of the pictures. A part has a lock, and a program
 takes its own part first and then the others': it waits for those that are being worked on, finds
-them done, and does what a killed program left undone.
+them done, and does what a killed program left undone. Where nothing is missing no lock is taken and
+nothing is written, so that a complete cache may lie on a disk that is read-only.
 """
 
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -33,6 +35,10 @@ from showattend.datasets import DataError, Picture
 from showattend.grid_store import KEY_BYTES, LINE_BYTES, GridStore, GridWriter
 from showattend.images import ImageError, fit_square, to_pixels
 from showattend.regions import PictureRegions
+from showattend.whole_files import write_whole
+
+#: The file in a cache's folder that tells people whose grids they are.
+ABOUT = "about.json"
 
 _BATCH = 32  # pictures encoded at a time
 _READERS = 8  # threads that read files at once: a disk, or a server, has a queue
@@ -183,18 +189,22 @@ def cache_grids(
             ranks of torchrun, which one this is (from 0) and how many there are. Each computes its
             own part and returns when all are done; the part of one that ended is taken over.
     Raises:
-        DataError: a picture cannot be opened and ``corrupt`` is "fatal", or the disk lacks room.
+        DataError: a picture cannot be opened and ``corrupt`` is "fatal", the disk lacks room, or
+            grids are missing and the folder cannot be written; one line.
     """
     keyed = _keys(pictures, corrupt)
     wanted = {key: picture for picture, key in keyed}
     sides = ("-", "m") if flips else ("-",)
     folder = folder / fingerprint(captioner, pixels)
-    store = GridStore(folder, captioner.shape.packed)
-    _need_room(folder, store, _missing(store, wanted, sides), says_so=part == 0)
+    store = _opened(folder, captioner.shape.packed)
+    missing = _missing(store, wanted, sides)
+    _need_room(folder, store, missing, says_so=part == 0)
     bad: set[str] = set()
-    for share in (*range(part, parts), *range(part)):
+    # What a store tells of is whole, whoever is writing to it: only what is missing needs a lock.
+    for share in (*range(part, parts), *range(part)) if missing else ():
         own = list(wanted)[share::parts]
-        with FileLock(folder / f"part-{share}-of-{parts}.lock"):
+        with _locked(folder / f"part-{share}-of-{parts}.lock"):
+            _tell_about(folder, captioner, pixels)
             store.refresh()  # who held the lock may have computed them
             missing = _missing(store, own, sides)
             bad |= _fill(store, missing, wanted, captioner, pixels, corrupt, parts)
@@ -222,6 +232,54 @@ def fingerprint(captioner: Captioner, pixels: PixelSettings) -> str:
         digest.update(name.encode())
         digest.update(value.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
+
+
+def _opened(folder: Path, cells: tuple[int, int]) -> GridStore:
+    try:
+        return GridStore(folder, cells)
+    except OSError as error:
+        raise _unusable(folder, error) from None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock; what goes wrong while it is held is no matter of the lock."""
+    lock = FileLock(path)
+    try:
+        lock.acquire()
+    except OSError as error:
+        raise _unusable(path.parent, error) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _tell_about(folder: Path, captioner: Captioner, pixels: PixelSettings) -> None:
+    """Say in a folder whose grids it holds, for people: its name is a hash, and no run reads this.
+
+    Folders of before have no such file; they get it when they grow.
+    """
+    path = folder / ABOUT
+    if path.exists():
+        return
+    assert captioner.encoder is not None  # regions need no cache
+    about = {
+        "encoder": captioner.encoder.name,
+        "grid": asdict(captioner.shape),
+        "pixels": pixels.model_dump(mode="json"),
+    }
+    try:
+        write_whole(path, json.dumps(about, indent=2) + "\n")
+    except OSError as error:
+        raise _unusable(path, error) from None
+
+
+def _unusable(folder: Path, error: OSError) -> DataError:
+    return DataError(
+        f"{error.filename or folder}: cannot be written ({error.strerror or error}); grids are to "
+        "be kept there; name another folder by --cache"
+    )
 
 
 def _missing(store: GridStore, keys: Iterable[str], sides: Sequence[str]) -> dict[str, list[str]]:

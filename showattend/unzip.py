@@ -1,5 +1,6 @@
 """What is wanted of a zip, unpacked whole or not at all."""
 
+import lzma
 import os
 import shutil
 import stat
@@ -9,6 +10,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from tqdm import tqdm
+
+#: What zipfile raises of a zip that is damaged, or packed in a way that it does not know.
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    UnicodeDecodeError,  # of a name
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+)
 
 
 class UnzipError(ValueError):
@@ -45,7 +57,7 @@ def unpack(path: Path, folder: Path, wanted: Sequence[str], most: int) -> None:
             f"{path}: cannot be unpacked into {folder} ({error.strerror or error}); what was "
             "unpacked is removed, the zip stays; run again when this is mended"
         ) from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except _DAMAGED as error:
         raise UnzipError(
             f"{path}: is no whole zip ({error or 'it ends early'}); remove it and run again"
         ) from None

@@ -224,6 +224,40 @@ def test_coco(tmp_path: Path, year: str, capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == ""  # the reader's own chatter
 
 
+#: What JSON may hold where an id should be, and how it is shown.
+WRONG_IDS = [
+    ([1], "[1]"),
+    ({}, "{}"),
+    (None, "None"),
+    (3.0, "3.0"),
+    (True, "True"),
+    ([0] * 9999, "[0, 0, 0, 0, 0, 0, ...]"),
+]
+
+
+def wrong_id(path: Path, shown: str) -> str:
+    return f"{path}: the id of an image is {shown}, not a whole number or a text; correct it"
+
+
+def doubled(path: Path, shown: str) -> str:
+    return f"{path}: two images of a split have the id {shown}; remove one or give it another id"
+
+
+@pytest.mark.parametrize(("image_id", "shown"), WRONG_IDS)
+def test_an_id_of_coco_that_is_none_is_named(tmp_path: Path, image_id: object, shown: str) -> None:
+    tree = coco_tree()
+    tree["images"][1]["id"] = image_id
+    path = write(tmp_path / "annotations" / "captions_val2017.json", json.dumps(tree))
+    assert complaint(settings("coco", tmp_path), "val") == wrong_id(path, shown)
+
+
+def test_cocos_doubles_are_named(tmp_path: Path) -> None:
+    tree = coco_tree()
+    tree["images"].append({"id": 9, "file_name": "other.jpg"})
+    path = write(tmp_path / "annotations" / "captions_val2017.json", json.dumps(tree))
+    assert complaint(settings("coco", tmp_path), "val") == doubled(path, "9")
+
+
 def without(tree: dict[str, Any], part: str, key: str) -> dict[str, Any]:
     del tree[part][0][key]
     return tree
@@ -237,6 +271,8 @@ def without(tree: dict[str, Any], part: str, key: str) -> dict[str, Any]:
         '{"images": 3, "annotations": []}',
         '{"images": [], "annotations": [3]}',
         '{"images": [3], "annotations": []}',
+        '{"annotations": []}',
+        '{"images": [{"id": ' + "9" * 5000 + '}], "annotations": []}',
         json.dumps(without(coco_tree(), "images", "file_name")),
         json.dumps(without(coco_tree(), "images", "id")),
         json.dumps(without(coco_tree(), "annotations", "caption")),
@@ -256,9 +292,9 @@ def test_malformed_coco_is_one_line(tmp_path: Path, content: str | bytes) -> Non
 def test_coco_incomplete_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "annotations" / "captions_train2017.json"
     data = settings("coco", tmp_path)
-    expected = tmp_path / "annotations" / "captions_train2014.json"
     assert complaint(data) == (
-        f"{expected}: not found, nor that of 2017; data.root should hold annotations/"
+        f"{path.parent}: has neither captions_train2017.json nor that of 2014; a training needs "
+        "those of train and val (of one's own splits: data.kind=folder)"
     )
     tree = coco_tree()
     tree["annotations"] = tree["annotations"][:1]
@@ -339,7 +375,45 @@ def test_karpathy_that_is_no_json_or_not_there_is_one_line(tmp_path: Path) -> No
         (tmp_path / "dataset.json").write_bytes(content)
         assert "is not one of Karpathy's dataset_*.json (" in complaint(data)
     (tmp_path / "dataset.json").unlink()
-    assert "No such file" in complaint(data)
+    assert complaint(data) == (
+        f"{tmp_path / 'dataset.json'}: cannot be read (No such file or directory); data.captions "
+        "names Karpathy's dataset_coco.json, which scripts/download_coco.py --year 2014 "
+        "--karpathy gets"
+    )
+
+
+@pytest.mark.parametrize(("image_id", "shown"), WRONG_IDS)
+def test_an_id_of_karpathys_that_is_none_is_named(
+    tmp_path: Path, image_id: object, shown: str
+) -> None:
+    """Seen when the split is read: captions by such an id fail only after a whole epoch."""
+    tree = karpathy_tree()
+    tree["images"][2]["cocoid"] = image_id
+    data = karpathy(tmp_path, tree)
+    assert complaint(data, "val") == wrong_id(tmp_path / "dataset.json", shown)
+    assert list(read(data, "train")) == [11, 12]  # the others are right
+
+
+def test_karpathys_doubles_are_named(tmp_path: Path) -> None:
+    """Of a split: its captions would overwrite each other."""
+    tree = karpathy_tree()
+    tree["images"][1]["cocoid"] = 11  # restval, which counts as training
+    data = karpathy(tmp_path, tree)
+    assert complaint(data) == doubled(tmp_path / "dataset.json", "11")
+    assert list(read(data.model_copy(update={"restval": False}), "train")) == [11]
+    tree["images"].append(tree["images"][3])
+    assert complaint(karpathy(tmp_path, tree), "test") == doubled(
+        tmp_path / "dataset.json", "'4.jpg'"
+    )
+
+
+def test_an_id_of_karpathys_too_long_for_a_number_is_one_line(tmp_path: Path) -> None:
+    data = karpathy(tmp_path, {})
+    text = json.dumps(karpathy_tree()).replace('"cocoid": 11', '"cocoid": ' + "9" * 5000)
+    write(tmp_path / "dataset.json", text)
+    line = complaint(data)
+    assert line.startswith(f"{tmp_path / 'dataset.json'}: is not one of Karpathy's dataset_*.json")
+    assert len(line) < 500
 
 
 # One's own folder

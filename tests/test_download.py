@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 import hashlib
 import itertools
+import os
 import random
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,35 @@ def test_a_part_that_ends_before_its_range_is_gone_on_from(
     assert len(starts) == 3
 
 
+def a_part(server: FileServer, folder: Path) -> Path:
+    """Where the first bytes of a call that was cut off lie."""
+    cut_off(server, folder)
+    (part,) = folder.iterdir()
+    return part
+
+
+def test_a_part_longer_than_its_file_is_begun_anew(server: FileServer, tmp_path: Path) -> None:
+    part = a_part(server, tmp_path)
+    part.write_bytes(OLD + b"!!")
+    get(server, tmp_path)
+    assert server.resumed() == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX files")
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("nowhere")])
+def test_a_part_that_is_no_file_is_named(
+    server: FileServer, tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    part = a_part(server, tmp_path)
+    part.unlink()
+    make(part)
+    assert complaint(server, tmp_path) == (
+        f"{part}: is no regular file, and stands where a part of a.zip belongs; remove it and run "
+        "again"
+    )
+    assert list(tmp_path.iterdir()) == [part]
+
+
 def test_a_server_without_ranges_begins_anew(server: FileServer, tmp_path: Path) -> None:
     server.ranges = False
     server.cut = 100_000
@@ -301,6 +331,18 @@ def test_a_silent_server_is_given_up(
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1", "nowhere", "http://[::", "http://127.0.0.1:x"])
 def test_what_is_no_address_is_refused_at_once(tmp_path: Path, url: str) -> None:
     assert f"{url}/a.zip: " in complaint(FileServer({}, url=url), tmp_path)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://xn--a"])
+def test_a_port_or_a_host_that_cannot_be_is_no_address(url: str) -> None:
+    async def call() -> Remote:
+        async with client() as web:
+            return await ask(web, f"{url}/a.zip")
+
+    with pytest.raises(DownloadError) as caught:
+        asyncio.run(call())
+    assert str(caught.value).startswith(f"{url}/a.zip: is no address of a file (")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_server_that_does_not_tell_the_size_is_refused(

@@ -1,5 +1,7 @@
 """The store of grids: what is read is what was written, or is said to be damaged."""
 
+import errno
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -239,6 +242,51 @@ def test_other_files_in_the_folder_are_left_alone(folder: Path) -> None:
     (folder / "keys.txt").write_bytes(b"0" * 66)
     assert_holds(filled(folder), list(range(7)))
     assert (folder / "grids.f16").read_bytes() == b"of the layout before"
+
+
+@pytest.fixture
+def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a disk that is read-only: no lock's file can be made."""
+
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(grid_store, "FileLock", refuse)
+
+
+def test_what_is_whole_is_read_without_a_lock(
+    folder: Path, three_a_shard: None, no_locks: None
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(grid_store, "FileLock", FileLock)
+        filled(folder)
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert_holds(GridStore(folder, CELLS), list(range(7)))
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+def test_damage_that_cannot_be_cut_away_is_missing(
+    folder: Path, three_a_shard: None, no_locks: None
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(grid_store, "FileLock", FileLock)
+        filled(folder)
+    (folder / "grids-0000.keys").unlink()
+    with (folder / "grids-0001.f16").open("r+b") as file:
+        file.truncate(ROW_BYTES + 3)
+    flip(folder / "grids-0002.keys", 2)
+    assert_holds(GridStore(folder, CELLS), [3])
+
+
+@pytest.mark.parametrize(
+    "name", ["grids-0000.keys.bak", "grids-0000.f16.gz", "grids-0001.keys~", "grids-0002.lock"]
+)
+def test_backups_beside_a_shard_are_no_shards(folder: Path, name: str) -> None:
+    filled(folder)
+    (folder / name).write_bytes(b"somebody's own")
+    assert_holds(GridStore(folder, CELLS), list(range(7)))
+    assert (folder / name).read_bytes() == b"somebody's own"
+    assert [path.name for path in folder.glob("*.f16")] == ["grids-0000.f16"]
 
 
 # Several writers, and killed ones

@@ -2,6 +2,7 @@
 
 import copy
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -275,6 +276,41 @@ def test_other_weights_are_computed_anew(
     assert_right(grids, other, pictures)
 
 
+def test_a_folder_tells_whose_grids_it_holds(
+    captioner: Captioner, make_picture: MakePicture, cache: Path
+) -> None:
+    pictures = five(make_picture)
+    cache_grids(captioner, PIXELS, pictures[:4], cache)
+    path = cache / fingerprint(captioner, PIXELS) / "about.json"
+    assert json.loads(path.read_text()) == {
+        "encoder": "test_efficientnet",
+        "grid": {"height": 8, "width": 8, "channels": 24, "early": 0, "factor": 1},
+        "pixels": {"size": 32, "resize": "squash", "mean": [0.5] * 3, "std": [0.5] * 3},
+    }
+    assert not list(path.parent.glob(".*.part"))
+    path.unlink()  # a folder of before
+    calls = counted(captioner)
+    assert_right(cache_grids(captioner, PIXELS, pictures[:4], cache), captioner, pictures[:4])
+    assert len(calls) == 4  # of the comparison; none for the cache
+    assert not path.exists()
+    cache_grids(captioner, PIXELS, pictures, cache)
+    assert path.exists()  # as it grows
+
+
+def test_a_full_disk_that_cannot_tell_whose_grids_it_holds_is_one_line(
+    captioner: Captioner, make_picture: MakePicture, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(module, "write_whole", full)
+    with pytest.raises(DataError) as caught:
+        cache_grids(captioner, PIXELS, five(make_picture), cache)
+    path = cache / fingerprint(captioner, PIXELS) / "about.json"
+    assert str(caught.value).startswith(f"{path}: cannot be written (No space left on device);")
+    assert "\n" not in str(caught.value)
+
+
 # Interrupted and damaged
 
 
@@ -521,6 +557,83 @@ def test_a_disk_that_fills_up_ends_in_one_line_and_keeps_what_is_written(
     grids = cache_grids(captioner, PIXELS, pictures, cache)
     assert sum(calls) == 3
     assert_right(grids, captioner, pictures)
+
+
+# A disk that is read-only
+
+
+@pytest.fixture
+def read_only(small_disk: Path) -> Callable[[], Path]:
+    """Makes a small disk read-only, and tells its folder."""
+
+    def remount() -> Path:
+        command = ["mount", "-o", "remount,ro", str(small_disk)]
+        if subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("a disk cannot be made read-only here")
+        return small_disk
+
+    return remount
+
+
+def test_a_complete_cache_may_be_read_only(
+    captioner: Captioner,
+    make_picture: MakePicture,
+    small_disk: Path,
+    read_only: Callable[[], Path],
+) -> None:
+    pictures = five(make_picture)
+    cache_grids(captioner, PIXELS, pictures, small_disk, flips=True)
+    for path in small_disk.rglob("*.lock"):  # as in a copy of the cache
+        path.unlink()
+    read_only()
+    calls = counted(captioner)
+    for part in (0, 1):
+        grids = cache_grids(captioner, PIXELS, pictures, small_disk, flips=True, part=part, parts=2)
+        assert calls == []
+        assert_right(grids, captioner, pictures)
+        calls.clear()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_read_only_disk_that_lacks_grids_is_refused_in_one_line(
+    captioner: Captioner,
+    make_picture: MakePicture,
+    small_disk: Path,
+    read_only: Callable[[], Path],
+    begun: bool,
+) -> None:
+    pictures = five(make_picture)
+    if begun:
+        cache_grids(captioner, PIXELS, pictures[:4], small_disk)
+    read_only()
+    with pytest.raises(DataError) as caught:
+        cache_grids(captioner, PIXELS, pictures, small_disk)
+    assert str(caught.value).startswith(str(small_disk / fingerprint(captioner, PIXELS)))
+    assert str(caught.value).endswith(
+        ": cannot be written (Read-only file system); grids are to be kept there; name another "
+        "folder by --cache"
+    )
+    assert "\n" not in str(caught.value)
+
+
+def test_a_complete_cache_waits_for_no_one(
+    captioner: Captioner, make_picture: MakePicture, cache: Path
+) -> None:
+    """Another run computes other pictures' grids just then, and has written half of one."""
+    pictures = five(make_picture)
+    cache_grids(captioner, PIXELS, pictures, cache)
+    folder = cache / fingerprint(captioner, PIXELS)
+    with (
+        FileLock(folder / "part-0-of-1.lock"),
+        FileLock(folder / "grids-0000.lock"),
+        (folder / "grids-0000.f16").open("ab") as file,
+    ):
+        file.write(bytes(GRID_BYTES + 9))
+        file.flush()
+        with ThreadPoolExecutor(1) as pool:
+            found = pool.submit(cache_grids, captioner, PIXELS, pictures, cache)
+            assert_right(found.result(timeout=60), captioner, pictures)
+        assert (folder / "grids-0000.f16").stat().st_size == 6 * GRID_BYTES + 9
 
 
 # Photographs that cannot be opened

@@ -146,6 +146,17 @@ def test_a_zip_with_a_password_is_refused(tmp_path: Path) -> None:
     assert "encrypted" in complaint(zip_in(tmp_path, bytes(content)), "top")
 
 
+def test_a_zip_with_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    content = packed({"ä": b"text"}).replace("ä".encode(), b"\xff\xff")
+    assert "is no whole zip ('utf-8' codec" in complaint(zip_in(tmp_path, content), "ä")
+
+
+def test_damage_to_what_lzma_packed_is_refused(tmp_path: Path) -> None:
+    content = bytearray(packed({"top": bytes(1000)}, zipfile.ZIP_LZMA))
+    content[content.index(b"top") + 3 + 4] = 255  # lzma's own settings, behind name and version
+    assert "is no whole zip (" in complaint(zip_in(tmp_path, bytes(content)), "top")
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_no_damage_is_taken_for_the_original(data: st.DataObject) -> None:

@@ -130,7 +130,8 @@ class EncoderSettings(_Section):
     #: Lay the network's last feature map, which knows what things are, over that of ``stage``,
     #: which knows better where they are.
     fused: bool = False
-    #: Start from ImageNet weights (for tf_efficientnet_lite0 they come with the installation).
+    #: Start from ImageNet weights (for tf_efficientnet_lite0 and _lite2 they come with the
+    #: installation).
     pretrained: bool = True
     #: How many of the last stages are trained with the decoder; 0 freezes the whole CNN.
     trainable_stages: Annotated[int, Field(ge=0)] = 0

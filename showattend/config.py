@@ -41,8 +41,9 @@ Model = TypeVar("Model", bound=BaseModel)
 #: ``encoder.name`` of a model without a CNN: it looks at regions whose features a file brings.
 REGIONS = "regions"
 #: What belongs to a CNN, its grid or a photograph's pixels. Regions leave all of it as it is.
+_OF_CNNS = ("stage", "fused", "trainable_stages", "batch_statistics", "channel_attention")
 _NOT_OF_REGIONS = (
-    *(f"encoder.{key}" for key in ("stage", "fused", "trainable_stages", "channel_attention")),
+    *(f"encoder.{key}" for key in _OF_CNNS),
     *(f"pixels.{key}" for key in ("size", "resize", "mean", "std")),
     *(f"decoder.{key}" for key in ("coordinates", "glimpse", "grid_layers")),
     "loss.attention",
@@ -135,6 +136,9 @@ class EncoderSettings(_Section):
     pretrained: bool = True
     #: How many of the last stages are trained with the decoder; 0 freezes the whole CNN.
     trainable_stages: Annotated[int, Field(ge=0)] = 0
+    #: BatchNorm of the trained stages takes each batch's mean and variance in training, which a CNN
+    #: that starts from nothing needs; a pretrained one keeps those that it has.
+    batch_statistics: bool = False
     #: New gates on the channels, trained with the decoder whether the CNN is frozen or not. After
     #: the last stage alone (where: stage, stages: [-1]), they leave a frozen CNN's grids cached.
     channel_attention: ChannelAttentionSettings | None = None
@@ -223,6 +227,9 @@ class LossSettings(_Section):
     #: What each cell's weights should sum to over a caption: 1 as in the paper, or T/P, which is
     #: all the weight there is when a caption has fewer words (T) than the grid has cells (P).
     doubly_stochastic_target: Literal["one", "words_over_cells"] = "words_over_cells"
+    #: Weight of all words at once, in no order, told from the mean of the cells (Joulin et al. 2016):
+    #: it teaches what is seen, where a caption's words may be guessed from those before.
+    bag_of_words: Annotated[float, Field(ge=0.0)] = 0.0
     #: Weight of supervised attention: where people drew boxes (``data.boxes``), the weights of a
     #: phrase's words are taught to lie in them (Liu et al. 2017).
     attention: Annotated[float, Field(ge=0.0)] = 0.0
@@ -372,6 +379,8 @@ class Settings(_Section):
             raise ValueError("decoder.projection is null: encoder.fused needs one to join two maps")
         if self.decoder.kind == "transformer" and self.train.scheduled_sampling:
             raise ValueError("train.scheduled_sampling: of an lstm or a gru; a transformer's is 0")
+        if self.decoder.kind == "transformer" and self.loss.bag_of_words:
+            raise ValueError("loss.bag_of_words: of an lstm or a gru; a transformer's is 0")
         if self.reward is not None and (self.loss, self.hard) != (LossSettings(), HardSettings()):
             raise ValueError(
                 "loss and hard: change nothing where there is a reward; leave them out"

@@ -228,6 +228,10 @@ class Decoder(nn.Module):
         """The memory before the first word of K captions an image."""
         raise NotImplementedError
 
+    def suggested(self, scene: Scene) -> Tensor:
+        """Logits (B, V) of the words that the cells' mean suggests, in no order."""
+        raise NotImplementedError
+
     def step(
         self, scene: Scene, state: State, words_BK: Tensor, choose: Choice | None = None
     ) -> Step:

@@ -80,6 +80,8 @@ class Encoder(nn.Module):
         fused: lay the network's last feature map over that of ``stage``: see :class:`GridShape`.
         trainable_stages: how many of the last stages are trained. Everything before them takes no
             gradient and stays in eval mode, so that BatchNorm's statistics cannot drift.
+        batch_statistics: BatchNorm of the trained stages goes by each batch's statistics in
+            training, and learns them; else it goes by those that it has, like the frozen stages.
         pretrained: load ImageNet weights (False when a checkpoint brings its own).
         channel_attention: new gates on channels, which are trained even in a frozen CNN. Those
             after its last stage are left to whoever holds the grid: see ``grid_gate``.
@@ -95,6 +97,7 @@ class Encoder(nn.Module):
         stage: int = -1,
         fused: bool = False,
         trainable_stages: int = 0,
+        batch_statistics: bool = False,
         pretrained: bool = True,
         channel_attention: ChannelAttentionSettings | None = None,
     ) -> None:
@@ -115,6 +118,9 @@ class Encoder(nn.Module):
             )
         # Depthwise convolutions run twice as fast on CPUs when channels lie together.
         self.network.to(memory_format=torch.channels_last)
+        norms = [
+            m for m in self.network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
+        ]
         self.channel_attention = nn.ModuleDict()
         #: Set where the grid's own channels are to be gated: on grids that may come from a cache.
         self.grid_gate: ChannelAttentionSettings | None = None
@@ -123,6 +129,7 @@ class Encoder(nn.Module):
         self.frozen = _modules_before_last(self.network, stage_names, trainable_stages)
         for module in self.frozen:
             module.requires_grad_(False)
+        self.always_in_eval = self.frozen if batch_statistics else [*self.frozen, *norms]
         self.train(self.training)
 
     def _insert(self, settings: ChannelAttentionSettings, stage_names: list[str]) -> None:
@@ -143,9 +150,11 @@ class Encoder(nn.Module):
         return any(parameter.requires_grad for parameter in self.parameters())
 
     def train(self, mode: bool = True) -> "Encoder":
-        """As ``nn.Module.train``, but the frozen part stays in eval mode."""
+        """As ``nn.Module.train``, but the frozen part stays in eval mode, and BatchNorm that keeps
+        its statistics.
+        """
         super().train(mode)
-        for module in self.frozen:
+        for module in self.always_in_eval:
             module.eval()
         return self
 

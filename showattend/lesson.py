@@ -18,7 +18,12 @@ from showattend.cider_reward import CiderReward
 from showattend.config import RewardSettings, Settings
 from showattend.decoder import Scene, Taught
 from showattend.grids import AnyGrids
-from showattend.losses import attention_loss, doubly_stochastic_penalty, word_loss
+from showattend.losses import (
+    attention_loss,
+    bag_of_words_loss,
+    doubly_stochastic_penalty,
+    word_loss,
+)
 from showattend.reinforce import MovingAverage, hard_attention_step
 from showattend.self_critical import draw, leave_one_out, log_probs, policy_loss, without_marks
 from showattend.supervision import wanted_attention
@@ -119,6 +124,14 @@ class Lesson(nn.Module):
         )
         parts = {"loss": part.words * loss, "penalty": penalty}
         total = part.words * total + weights.doubly_stochastic * penalty
+        if weights.bag_of_words:
+            words_BKT = batch.words_BKT.to(device)
+            with torch.autocast(device.type, torch.bfloat16, enabled=settings.train.bf16):
+                suggested_BV = self.captioner.decoder.suggested(scene)
+            parts["bag of words"] = part.words * bag_of_words_loss(
+                suggested_BV, words_BKT, taught.spoken_BKT
+            )
+            total = total + weights.bag_of_words * parts["bag of words"]
         if part.wanted_BKTP is not None:
             paths = alpha_BKTP.shape[1] // part.wanted_BKTP.shape[1]
             wanted_BKTP = part.wanted_BKTP.to(device).repeat_interleave(paths, dim=1)

@@ -12,6 +12,19 @@ def word_loss(logits_NV: Tensor, words_N: Tensor, label_smoothing: float) -> Ten
     return F.cross_entropy(logits_NV, words_N, label_smoothing=label_smoothing)
 
 
+def bag_of_words_loss(logits_BV: Tensor, words_BKT: Tensor, spoken_BKT: Tensor) -> Tensor:
+    """Mean cross-entropy per word (nats) of all words of an image, told at once and in no order
+    (Joulin et al. 2016, arXiv 1511.02251, eq. 1).
+
+    Args:
+        logits_BV: of the words that an image may be described by.
+        words_BKT: those that it was described by.
+        spoken_BKT: True where a word stands.
+    """
+    told_BN = logits_BV.log_softmax(dim=-1).gather(1, words_BKT.flatten(1))
+    return -told_BN[spoken_BKT.flatten(1)].mean()
+
+
 def word_losses(logits_NV: Tensor, words_N: Tensor, label_smoothing: float) -> Tensor:
     """The same of each word, (N,)."""
     return F.cross_entropy(logits_NV, words_N, label_smoothing=label_smoothing, reduction="none")

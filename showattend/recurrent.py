@@ -141,6 +141,13 @@ class RecurrentDecoder(Decoder):
                 word = word.unflatten(-1, (-1, 2)).amax(dim=-1)
         return self.word_logits(self.dropout(word))
 
+    def suggested(self, scene: Scene) -> Tensor:
+        """The output layer's, with nothing said yet and nothing remembered."""
+        mean_BC = _mean(scene).squeeze(1)
+        nothing_1E = mean_BC.new_zeros(1, self.embed.embedding_dim)
+        nothing_1D = mean_BC.new_zeros(1, self.start_hidden.out_features)
+        return self.logits(nothing_1E, nothing_1D, mean_BC)
+
     def step(
         self, scene: Scene, state: State, words_BK: Tensor, choose: Choice | None = None
     ) -> Step:

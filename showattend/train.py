@@ -717,6 +717,7 @@ def _init_from(
     encoder = checkpoint.encoder.model_copy(
         update={
             "trainable_stages": settings.encoder.trainable_stages,
+            "batch_statistics": settings.encoder.batch_statistics,
             "channel_attention": checkpoint.encoder.channel_attention
             or settings.encoder.channel_attention,
         }

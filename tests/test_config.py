@@ -282,6 +282,13 @@ def test_a_reward_refuses_what_it_would_not_heed(file: Path, override: str, expe
     assert expected in complaint(file, overrides=["reward={}", override])
 
 
+def test_a_bag_of_words_needs_a_context_to_tell_it_from(file: Path) -> None:
+    settings = read_settings(file, ["loss.bag_of_words=1", "decoder.kind=gru"])
+    assert settings.loss.bag_of_words == 1.0
+    line = complaint(file, overrides=["loss.bag_of_words=1", "decoder.kind=transformer"])
+    assert "loss.bag_of_words: of an lstm or a gru" in line
+
+
 def test_supervised_attention_needs_whole_photographs(file: Path) -> None:
     crops = ["train.smallest_crop=0.8"]
     assert read_settings(file, crops).train.smallest_crop == 0.8

@@ -199,8 +199,16 @@ def test_the_last_torchvision_children_are_trained() -> None:
 
 
 @pytest.mark.parametrize("trainable_stages", [0, 1, 5])
-def test_batch_norm_of_the_frozen_part_does_not_drift(trainable_stages: int) -> None:
-    encoder = Encoder(name=TINY, trainable_stages=trainable_stages, pretrained=False)
+@pytest.mark.parametrize("batch_statistics", [True, False])
+def test_statistics_move_where_a_stage_is_trained_and_learns_them(
+    trainable_stages: int, batch_statistics: bool
+) -> None:
+    encoder = Encoder(
+        name=TINY,
+        trainable_stages=trainable_stages,
+        batch_statistics=batch_statistics,
+        pretrained=False,
+    )
     before = {name: value.clone() for name, value in encoder.named_buffers()}
     encoder.train()
     for seed in range(3):
@@ -208,11 +216,23 @@ def test_batch_norm_of_the_frozen_part_does_not_drift(trainable_stages: int) -> 
     trained = {0: (), 1: ("network.body.blocks.4.", "network.body.bn2."), 5: ("",)}
     for name, value in encoder.named_buffers():
         moved = not torch.equal(value, before[name])
-        assert moved == name.startswith(trained[trainable_stages]), name
+        learns = batch_statistics and name.startswith(trained[trainable_stages])
+        assert moved == learns, name
+
+
+def test_kept_statistics_make_a_picture_independent_of_its_batch() -> None:
+    """And the scale and shift of a trained stage's BatchNorm are trained all the same."""
+    encoder = Encoder(name=TINY, trainable_stages=5, pretrained=False).train()
+    batch = pixels(4, size=64)
+    torch.testing.assert_close(encoder(batch)[:1], encoder(batch[:1]), rtol=1e-4, atol=1e-5)
+    body: Any = encoder.network.body
+    assert body.bn2.weight.requires_grad
+    drawn = Encoder(name=TINY, trainable_stages=5, batch_statistics=True, pretrained=False).train()
+    assert not torch.allclose(drawn(batch)[:1], drawn(batch[:1]), atol=1e-3)
 
 
 def test_train_and_eval_reach_the_trained_part_only() -> None:
-    encoder = Encoder(name=TINY, trainable_stages=1, pretrained=False)
+    encoder = Encoder(name=TINY, trainable_stages=1, batch_statistics=True, pretrained=False)
     body: Any = encoder.network.body
     for mode in (True, False, True):
         assert encoder.train(mode) is encoder
@@ -224,7 +244,9 @@ def test_train_and_eval_reach_the_trained_part_only() -> None:
 
 
 def test_asking_for_the_shape_leaves_the_mode_and_the_statistics() -> None:
-    encoder = Encoder(name=TINY, trainable_stages=5, pretrained=False).train()
+    encoder = Encoder(
+        name=TINY, trainable_stages=5, batch_statistics=True, pretrained=False
+    ).train()
     before = {name: value.clone() for name, value in encoder.named_buffers()}
     encoder.grid_shape(32)
     assert encoder.training

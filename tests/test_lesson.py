@@ -96,6 +96,19 @@ def test_the_parts_sum_to_the_whole(make_captioner: MakeCaptioner, parts: int) -
     assert whole_gradient.abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("parts", [2, 5])
+def test_the_parts_bags_of_words_sum_to_the_whole(
+    make_captioner: MakeCaptioner, parts: int
+) -> None:
+    taught = lesson(make_captioner, bag_of_words=2.0)
+    whole, whole_gradient = gradient(taught, cut(BATCH, [0], 1))
+    found, found_gradient = gradient(taught, cut(BATCH, range(parts), parts))
+    assert found == pytest.approx(whole, abs=1e-12)
+    torch.testing.assert_close(found_gradient, whole_gradient, rtol=0, atol=1e-12)
+    told = whole["loss"] + 0.5 * whole["penalty"] + 2.0 * whole["bag of words"]
+    assert whole["total"] == pytest.approx(told)
+
+
 def test_parts_that_count_alike_would_be_caught(make_captioner: MakeCaptioner) -> None:
     """A mean of means is not the mean: the parts have other numbers of words."""
     taught = lesson(make_captioner)

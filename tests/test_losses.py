@@ -6,7 +6,12 @@ from typing import Literal
 import pytest
 import torch
 
-from showattend.losses import attention_loss, doubly_stochastic_penalty, word_loss
+from showattend.losses import (
+    attention_loss,
+    bag_of_words_loss,
+    doubly_stochastic_penalty,
+    word_loss,
+)
 
 Target = Literal["one", "words_over_cells"]
 
@@ -96,3 +101,20 @@ def test_attention_loss_is_finite_where_a_weight_has_vanished() -> None:
     assert alpha_BKTP.grad is not None
     assert math.isfinite(loss.item())
     assert alpha_BKTP.grad.isfinite().all()
+
+
+def test_a_bag_of_words_by_hand() -> None:
+    """Five words in all, and padding; the order is of no matter."""
+    chances_BV = torch.tensor([[0.1, 0.1, 0.2, 0.2, 0.4], [0.2, 0.2, 0.2, 0.3, 0.1]])
+    words_BKT = torch.tensor([[[4, 3], [4, 0]], [[2, 3], [0, 0]]])
+    spoken_BKT = words_BKT != 0
+    expected = -(2 * math.log(0.4) + math.log(0.2) + math.log(0.2) + math.log(0.3)) / 5
+
+    def loss(logits_BV: torch.Tensor, *axes: int) -> float:
+        return bag_of_words_loss(logits_BV, words_BKT.flip(axes), spoken_BKT.flip(axes)).item()
+
+    assert loss(chances_BV.log()) == pytest.approx(expected)
+    assert loss(chances_BV.log(), 1, 2) == pytest.approx(expected)
+    # Logits are not yet chances: what is added to all of an image's changes nothing.
+    shifted_BV = chances_BV.log() + torch.tensor([[5.0], [-7.0]])
+    assert loss(shifted_BV) == pytest.approx(expected)

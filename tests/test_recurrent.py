@@ -54,6 +54,17 @@ def by_hand(decoder: Decoder, grid_PC: Tensor, inputs: list[int]) -> tuple[Tenso
     return torch.stack(logits), torch.stack(alphas)
 
 
+def test_what_the_mean_of_the_cells_suggests(make_decoder: MakeDecoder) -> None:
+    """The deep output of z alone: L_o (L_z z + biases), with z the mean of the cells."""
+    decoder = make_decoder()
+    scene = decoder.look(seeded(2, 6, 5))
+    w = dict(decoder.named_parameters(remove_duplicate=False))
+    mean_BC = scene.grid_BPC.mean(dim=1)
+    deep_BE = mean_BC @ w["context_to_word.weight"].T + w["hidden_to_word.bias"]
+    expected_BV = deep_BE @ w["word_logits.weight"].T + w["word_logits.bias"]
+    torch.testing.assert_close(decoder.suggested(scene), expected_BV)
+
+
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("word_in_query", [False, True])
 def test_every_step_follows_the_equations(

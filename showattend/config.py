@@ -227,7 +227,7 @@ class LossSettings(_Section):
     #: What each cell's weights should sum to over a caption: 1 as in the paper, or T/P, which is
     #: all the weight there is when a caption has fewer words (T) than the grid has cells (P).
     doubly_stochastic_target: Literal["one", "words_over_cells"] = "words_over_cells"
-    #: Weight of all words at once, in no order, told from the mean of the cells (Joulin et al. 2016):
+    #: Weight of all words at once, in no order, told from the cells' mean (Joulin et al. 2016):
     #: it teaches what is seen, where a caption's words may be guessed from those before.
     bag_of_words: Annotated[float, Field(ge=0.0)] = 0.0
     #: Weight of supervised attention: where people drew boxes (``data.boxes``), the weights of a

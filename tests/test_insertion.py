@@ -218,6 +218,7 @@ def test_putting_it_in_leaves_mode_and_statistics() -> None:
         name=TINY,
         pretrained=False,
         trainable_stages=5,
+        batch_statistics=True,
         channel_attention=settings("stage", (1,)),
     )
     assert gated.training

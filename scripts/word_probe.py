@@ -12,6 +12,7 @@ the average precision of "two captions of five or more say it".
 import argparse
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +50,7 @@ def common_words(pictures: Sequence[Picture], count: int) -> list[str]:
     """Those that most captions say, without function words."""
     said = Counter(word for picture in pictures for words in words_of(picture) for word in words)
     content = (word for word, _ in said.most_common() if word not in FUNCTION_WORDS)
-    return [word for word, _ in zip(content, range(count), strict=False)]
+    return list(islice(content, count))
 
 
 def shares(pictures: Sequence[Picture], words: Sequence[str]) -> np.ndarray:

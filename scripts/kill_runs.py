@@ -43,8 +43,6 @@ train:
   average: 0.9
   save_minutes: 0.003
 """
-#: Seconds from a save of the run's to its kill, at most.
-LATEST = 4.0
 
 
 class Proof:
@@ -77,8 +75,11 @@ class Proof:
         return self.launch(*self.length, "--config", self.config, "--run", run)
 
 
-def kill_one(proof: Proof, run: Path, choice: random.Random) -> str | None:
+def kill_one(proof: Proof, run: Path, latest: float, choice: random.Random) -> str | None:
     """Start a run or take it up, and kill it; says who was killed, or None if it came to its end.
+
+    Args:
+        latest: seconds from the first save to the kill, at most.
 
     Raises:
         SystemExit: the run ended by itself, and was not done.
@@ -90,7 +91,7 @@ def kill_one(proof: Proof, run: Path, choice: random.Random) -> str | None:
             _end(proof, launcher)
             return None
         time.sleep(0.01)
-    time.sleep(choice.uniform(0, LATEST))
+    time.sleep(choice.uniform(0, latest))
     ranks = _children(launcher.pid)
     victims = choice.choice([[rank] for rank in ranks] + [[launcher.pid, *ranks]]) if ranks else []
     for victim in victims:
@@ -158,8 +159,11 @@ def _same(own: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _scores(run: Path) -> list[dict[str, Any]]:
     """The epochs, without their times."""
-    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-    return [{key: line[key] for key in line if "second" not in key} for line in lines]
+    return [{key: line[key] for key in line if "second" not in key} for line in _lines(run)]
+
+
+def _lines(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -176,8 +180,10 @@ def main(argv: list[str] | None = None) -> int:
         proof = Proof(Path(name), arguments.processes, arguments.epochs)
         whole, run = proof.folder / "whole", proof.folder / "run"
         _end(proof, proof.start(whole))
+        # A fast machine trains for fewer seconds: all kills must come before the end.
+        latest = sum(line["seconds"] for line in _lines(whole)) / (arguments.kills + 1)
         for number in range(1, arguments.kills + 1):
-            victim = kill_one(proof, run, choice)
+            victim = kill_one(proof, run, latest, choice)
             if victim is None:
                 print(f"came to its end before kill {number}; give it more --epochs")
                 return 1

@@ -9,10 +9,11 @@ HOST ?= 127.0.0.1
 PORT ?= 7860
 SHAPES ?= runs/shapes_soft
 FLICKR8K ?= ../shared/flickr8k
+RECIPE ?= runs/recipe
 GRIDS_WORK ?= .cache/proof-grids
 BOXES ?= ../shared/flickr30k_entities/flickr8k_boxes.json
 
-.PHONY: app test lint slow proof-steer proof-kills proof-grids install clean
+.PHONY: app test lint slow proof-steer proof-kills proof-grids proof-recipe install clean
 
 app: $(VENV)/.installed
 	$(BIN)/showattend app --host $(HOST) --port $(PORT)
@@ -45,6 +46,11 @@ proof-grids: $(VENV)/.installed
 	MALLOC_MMAP_THRESHOLD_=8388608 MALLOC_TRIM_THRESHOLD_=268435456 OMP_NUM_THREADS=1 \
 	  $(BIN)/python scripts/grids.py scale --root $(FLICKR8K) --work $(GRIDS_WORK)
 	$(BIN)/python scripts/benchmark.py loading --root $(FLICKR8K)
+
+# The shipped `soft` and `rewarded` anew, from grids to rewards; the same command goes on after a stop.
+proof-recipe: $(VENV)/.installed
+	$(BIN)/python scripts/recipe.py configs/flickr8k_soft.yaml configs/flickr8k_soft_finetuned.yaml \
+	  configs/flickr8k_rewarded.yaml --run $(RECIPE) data.root=$(FLICKR8K)
 
 install: $(VENV)/.installed
 

@@ -5,7 +5,7 @@
 
 machine: matrix multiplication, in GFLOP/s. grids: all training and validation images encoded into
 an empty cache. loading: an epoch's batches and grids read from the cache without training, beside
-the training of batches that lie in memory. epoch: one training epoch of configs/flickr8k_soft.yaml
+the training of batches that lie in memory. epoch: one training epoch of configs/flickr8k_small.yaml
 from cached grids. caption:
 the shipped model, cold from the command line, warm, and over a folder of 500. score: BLEU, ROUGE-L
 and CIDEr-D of the validation split, beside pycocoevalcap with its Java tokenizer (needs both).
@@ -41,7 +41,7 @@ from showattend.metrics import score_captions
 from showattend.predict import load
 from showattend.train import Run, resolve_pixels, start_run, time_epoch, train_epoch
 
-CONFIG = Path(__file__).parents[1] / "configs" / "flickr8k_soft.yaml"
+CONFIG = Path(__file__).parents[1] / "configs" / "flickr8k_small.yaml"
 
 
 def machine(_: Settings) -> None:

@@ -6,7 +6,7 @@
 
 bytes: the size of one grid, and what COCO's 123,287 images need of the disk, plain and with flips.
 scale: Flickr8k's photographs, each encoded anew at four JPEG qualities (so that no two have the
-same bytes), as data of the kind `folder`: their grids and one epoch of configs/flickr8k_soft.yaml
+same bytes), as data of the kind `folder`: their grids and one epoch of configs/flickr8k_small.yaml
 without flips, for each number of images in a process of its own and from an empty cache. Prints the
 peak of anonymous memory (RssAnon) and the seconds of each. DIR takes 170 kB a grid, and is emptied
 of them between two sizes.

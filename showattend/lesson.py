@@ -116,7 +116,9 @@ class Lesson(nn.Module):
             scene = self.captioner.look(self.grids.read(batch.positions, batch.mirrored).to(device))
             if self.cider is not None and settings.reward is not None:
                 return self._earn(part, scene, self.cider, settings.reward)
-            total, loss, taught = self._tell(part, scene, sampling, progress)
+            words_BKT = batch.words_BKT.to(device)
+            total, loss, taught = self._tell(part, scene, words_BKT, sampling, progress)
+            suggested_BV = self.captioner.decoder.suggested(scene) if weights.bag_of_words else None
         alpha_BKTP = taught.mean_alpha()
         alpha_BKTP = alpha_BKTP.to(torch.promote_types(alpha_BKTP.dtype, torch.float32))
         penalty = part.captions * doubly_stochastic_penalty(
@@ -124,10 +126,7 @@ class Lesson(nn.Module):
         )
         parts = {"loss": part.words * loss, "penalty": penalty}
         total = part.words * total + weights.doubly_stochastic * penalty
-        if weights.bag_of_words:
-            words_BKT = batch.words_BKT.to(device)
-            with torch.autocast(device.type, torch.bfloat16, enabled=settings.train.bf16):
-                suggested_BV = self.captioner.decoder.suggested(scene)
+        if suggested_BV is not None:
             parts["bag of words"] = part.words * bag_of_words_loss(
                 suggested_BV, words_BKT, taught.spoken_BKT
             )
@@ -180,13 +179,13 @@ class Lesson(nn.Module):
         return replace(part, wanted_BKTP=wanted_BKTP)
 
     def _tell(
-        self, part: Part, scene: Scene, sampling: float, progress: float
+        self, part: Part, scene: Scene, words_BKT: Tensor, sampling: float, progress: float
     ) -> tuple[Tensor, Tensor, Taught]:
         """Teacher forcing: what is minimised, the words' loss (soft attention's is both), the rest,
         as means of this part alone.
         """
         settings, smoothing = self.settings, self.settings.loss.label_smoothing
-        decoder, words_BKT = self.captioner.decoder, part.batch.words_BKT.to(self.captioner.device)
+        decoder = self.captioner.decoder
         if settings.decoder.look == "soft":
             taught = decoder.teach(scene, words_BKT, sampling)
             loss = word_loss(taught.logits_NV, taught.targets_N, smoothing)

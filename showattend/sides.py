@@ -74,7 +74,7 @@ def find_sides(words: Sequence[str]) -> dict[str, list[Source]]:
         CheckpointError: there is no model of that name; one line.
     """
     if len(words) < 2:
-        raise CompareError("only one side is named; give two or more, such as soft supervised")
+        raise CompareError("only one side is named; give two or more, such as soft hard")
     sides = {word: list(_sources(word)) for word in words}
     sources = [source for word in words for source in sides[word]]
     seen: dict[Path, str] = {}

@@ -871,9 +871,9 @@ def test_compare_holds_two_models_against_each_other(
         (["soft", "sfot"], "sfot: neither a shipped model"),
         (["a.json", "b.json"], "name them by --data CONFIG"),
         (["a.json", "b.json", "--data", "shapes_soft"], "a.json: cannot be read"),
-        (["soft", "supervised", "train.epochs=3"], "only the data can be changed"),
-        (["soft", "supervised", "data.root=no such folder"], "no such folder"),
-        (["soft", "supervised", "--split", "tset"], "split tset"),
+        (["soft", "rewarded", "train.epochs=3"], "only the data can be changed"),
+        (["soft", "rewarded", "data.root=no such folder"], "no such folder"),
+        (["soft", "rewarded", "--split", "tset"], "split tset"),
     ],
 )
 def test_compare_refuses_in_one_line(

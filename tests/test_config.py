@@ -42,6 +42,24 @@ def test_a_shipped_config_is_valid_and_opens_with_its_command(path: Path) -> Non
     assert f"--config configs/{path.name}" in path.read_text().split("data:")[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "before"),
+    [
+        ("flickr8k_soft_finetuned", "flickr8k_soft"),
+        ("flickr8k_hard_finetuned", "flickr8k_hard"),
+        ("flickr8k_rewarded", "flickr8k_soft_finetuned"),
+    ],
+)
+def test_a_later_stage_says_of_its_model_what_the_first_said(name: str, before: str) -> None:
+    """`--init` takes the model from the checkpoint: what a config says besides would be untrue."""
+    later, first = (read_settings(FOLDER / f"{each}.yaml") for each in (name, before))
+    ours = {"encoder": {"trainable_stages"}, "decoder": {"word_dropout"}}
+    assert later.model_dump(exclude=ours, include={"data", "pixels", "encoder", "decoder"}) == (
+        first.model_dump(exclude=ours, include={"data", "pixels", "encoder", "decoder"})
+    )
+    assert later.search == first.search
+
+
 def test_what_is_not_said_has_the_documented_default(file: Path) -> None:
     settings = read_settings(file)
     assert settings.train.epochs == 3

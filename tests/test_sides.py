@@ -47,7 +47,7 @@ def test_sides_are_models_runs_and_results(model: Path, tmp_path: Path) -> None:
     [
         (["soft"], "only one side"),
         (["soft", "soft"], "soft: is soft again"),
-        (["soft", "supervised,soft"], "soft: is soft again"),
+        (["soft", "rewarded,soft"], "soft: is soft again"),
         (["soft", "sfot"], "sfot: neither a shipped model"),
     ],
 )

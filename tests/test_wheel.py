@@ -32,7 +32,7 @@ def test_what_is_in_it(wheel: Path) -> None:
         "showattend/configs/shapes_soft.yaml",
         "showattend/checkpoints/soft/model.safetensors",
         "showattend/checkpoints/soft/config.json",
-        "showattend/checkpoints/supervised/model.safetensors",
+        "showattend/checkpoints/rewarded/model.safetensors",
         "showattend/examples/CREDITS.md",
     } <= names
     assert not [name for name in names if name.startswith("tests/")]

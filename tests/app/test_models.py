@@ -38,8 +38,8 @@ def test_only_offered_models_are_loaded(folder: str) -> None:
     [
         (["soft"], ["soft"]),
         (["runs/a", "runs/b", "runs/c"], ["runs/a", "runs/b"]),
-        (["hard", "soft", "supervised"], ["soft", "hard"]),
-        (["soft", "soft", "supervised"], ["soft", "supervised"]),
+        (["hard", "soft", "rewarded"], ["soft", "hard"]),
+        (["soft", "soft", "rewarded"], ["soft", "rewarded"]),
     ],
 )
 def test_the_pair_is_soft_and_hard_or_the_first_two(names: list[str], pair: list[str]) -> None:

@@ -46,7 +46,6 @@ def test_a_shipped_config_is_valid_and_opens_with_its_command(path: Path) -> Non
     ("name", "before"),
     [
         ("flickr8k_soft_finetuned", "flickr8k_soft"),
-        ("flickr8k_hard_finetuned", "flickr8k_hard"),
         ("flickr8k_rewarded", "flickr8k_soft_finetuned"),
     ],
 )

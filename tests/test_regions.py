@@ -662,7 +662,7 @@ def test_real_photographs_by_their_boxes(
     images, script = SHARED / "flickr8k" / "images", SCRIPTS / "region_features.py"
     pool = [sys.executable, str(script), "boxes.json", "regions.npz", "--images", str(images)]
     told = subprocess.run(pool, capture_output=True, text=True, check=True).stdout
-    assert told == "regions.npz: 40 photographs; train with encoder.channels=1392\n"
+    assert told == "regions.npz: 40 photographs; train with encoder.channels=1400\n"
     config = tmp_path / "tiny.yaml"
     sections = tree(
         data={
@@ -672,7 +672,7 @@ def test_real_photographs_by_their_boxes(
             "regions": "regions.npz",
             "min_count": 2,
         },
-        encoder={"channels": 1392},
+        encoder={"channels": 1400},
         train={"epochs": 6, "average": 0.8},
     )
     config.write_text(json.dumps(sections))  # JSON is YAML

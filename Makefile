@@ -48,8 +48,10 @@ proof-grids: $(VENV)/.installed
 	$(BIN)/python scripts/benchmark.py loading --root $(FLICKR8K)
 
 # The shipped `soft` and `rewarded` anew, from grids to rewards; the same command goes on after a stop.
+# glibc keeps its memory: the CNN is up to twice as fast as when each map is asked of the kernel anew.
 proof-recipe: $(VENV)/.installed
-	$(BIN)/python scripts/recipe.py configs/flickr8k_soft.yaml configs/flickr8k_soft_finetuned.yaml \
+	MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 \
+	  $(BIN)/python scripts/recipe.py configs/flickr8k_soft.yaml configs/flickr8k_soft_finetuned.yaml \
 	  configs/flickr8k_rewarded.yaml --run $(RECIPE) data.root=$(FLICKR8K)
 
 install: $(VENV)/.installed

@@ -25,6 +25,7 @@ import torch
 from safetensors.torch import load_file
 
 from showattend.checkpoint import load_checkpoint
+from showattend.curves import read_curve
 
 TINY = """
 data: {kind: shapes, train_images: 61, val_images: 6, min_count: 1}
@@ -159,11 +160,8 @@ def _same(own: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _scores(run: Path) -> list[dict[str, Any]]:
     """The epochs, without their times."""
-    return [{key: line[key] for key in line if "second" not in key} for line in _lines(run)]
-
-
-def _lines(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [{key: line[key] for key in line if "second" not in key} for line in lines]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -181,7 +179,7 @@ def main(argv: list[str] | None = None) -> int:
         whole, run = proof.folder / "whole", proof.folder / "run"
         _end(proof, proof.start(whole))
         # A fast machine trains for fewer seconds: all kills must come before the end.
-        latest = sum(line["seconds"] for line in _lines(whole)) / (arguments.kills + 1)
+        latest = sum(epoch["seconds"] for epoch in read_curve(whole)) / (arguments.kills + 1)
         for number in range(1, arguments.kills + 1):
             victim = kill_one(proof, run, latest, choice)
             if victim is None:
